@@ -1,11 +1,13 @@
 //! CART: the tree of questions about one feature each that divides samples best, by Gini's impurity, in integers.
 //!
-//! Purpose: what `linfa-trees` 0.8.1 cannot do. Of samples with equal values it sees a division only where the last of them, in the order
-//! given, is in the part that is divided: 400 samples that a tree of four questions tells apart made a single answer in another order.
-//! Thresholds here are values that occur, and impurities are compared as fractions, so a tree does not depend on the order of samples.
+//! Purpose: what `linfa-trees` 0.8.1 cannot do. Of samples with equal values it sees a division only where
+//! the last of them, in the order given, is in the part that is divided: 400 samples that a tree of four
+//! questions tells apart made a single answer in another order. Thresholds here are values that occur, and
+//! impurities are compared as fractions, so a tree does not depend on the order of samples.
 //!
-//! Invariant: of two equally good questions the one about the earlier feature with the smaller value is asked; of two equally frequent classes the
-//! answer is [`Class::Log`], which costs nothing where it is wrong.
+//! Invariant: of two equally good questions the one about the earlier feature with the smaller value is
+//! asked; of two equally frequent classes the answer is [`Class::Log`], which costs nothing where it is
+//! wrong.
 
 use crate::sample::Sample;
 use medfs_format::ars::{Class, Feature, Tree, TreeNode, Values};
@@ -63,7 +65,8 @@ impl Counts {
     }
 }
 
-/// How mixed two parts are, each by its weight: the sum of n times Gini's impurity, which is 2ab / (a + b), halved. A fraction.
+/// How mixed two parts are, each by its weight: the sum of n times Gini's impurity, which is 2ab / (a + b),
+/// halved. A fraction.
 fn mixed(left: Counts, right: Counts) -> (u128, u128) {
     let of = |c: Counts| (u128::from(c.0[0]) * u128::from(c.0[1]), u128::from(c.total()).max(1));
     let ((a, b), (c, d)) = (of(left), of(right));

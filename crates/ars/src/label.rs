@@ -1,8 +1,9 @@
 //! Whether a file should have had sections of its own, once it is known how it ended.
 //!
-//! The paper labels by "fragmentation degree, I/O behaviors and file type" and gives no rule. Here: a file that was written more than 100
-//! times (its *written-many*) and ended in small pieces is to be reserved, and one that did neither is not. Where the two disagree the type
-//! decides: databases and write-ahead logs are to be reserved. A rollback journal is not, as it is cut off before its homes are free again.
+//! The paper labels by "fragmentation degree, I/O behaviors and file type" and gives no rule. Here: a file
+//! that was written more than 100 times (its *written-many*) and ended in small pieces is to be reserved, and
+//! one that did neither is not. Where the two disagree the type decides: databases and write-ahead logs are
+//! to be reserved. A rollback journal is not, as it is cut off before its homes are free again.
 
 use medfs_format::ars::{Class, Feature, Values};
 

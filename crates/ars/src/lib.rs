@@ -1,8 +1,9 @@
 //! Decision trees that say which files will fragment (ARS, section IV-A): learned from replayed traces, and judged.
 //!
-//! Purpose: a trace is replayed on a volume whose data goes to the logs ([`samples_of`]). Each file is a [`Sample`]: its features as the
-//! engine counts them, at the moments at which the engine judges, and whether it ended in many small pieces. [`train`] makes a tree of samples;
-//! [`Score`] says how good one is on files that it was not learned from.
+//! Purpose: a trace is replayed on a volume whose data goes to the logs ([`samples_of`]). Each file is
+//! a [`Sample`]: its features as the engine counts them, at the moments at which the engine judges, and
+//! whether it ended in many small pieces. [`train`] makes a tree of samples; [`Score`] says how good one is
+//! on files that it was not learned from.
 //!
 //! Invariants: the same trace makes the same samples, and the same samples the same tree, in any order of them.
 #![forbid(unsafe_code)]

@@ -1,9 +1,11 @@
 //! Files of a phone's applications, written as the paper says that Facebook and Twitter write theirs.
 //!
-//! The traces of Mobibench that the paper learned from are not public. Known of them are the number of writes (14,429 and 6,029), the share
-//! of files with more than 100 of them (19.8 and 25%), and, from Table I, how many files there were: all accuracies are multiples of 1/230 and
-//! 1/150, so ten divisions judged 23 and 15 files, a quarter of 91 and 60. Synthesised here are as many files and writes, by programs that
-//! write at the same time: SQLite's databases, journals and logs, caches of pictures, logs of text, settings, and files that are written once.
+//! The traces of Mobibench that the paper learned from are not public. Known of them are the number of writes
+//! (14,429 and 6,029), the share of files with more than 100 of them (19.8 and 25%), and, from Table I, how
+//! many files there were: all accuracies are multiples of 1/230 and 1/150, so ten divisions judged 23 and 15
+//! files, a quarter of 91 and 60. Synthesised here are as many files and writes, by programs that write at
+//! the same time: SQLite's databases, journals and logs, caches of pictures, logs of text, settings, and
+//! files that are written once.
 //!
 //! Invariant: the same seed makes the same files.
 

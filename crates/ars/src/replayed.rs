@@ -34,8 +34,8 @@ pub(crate) fn volume(bytes: u64, began: Timestamp) -> Result<(Volume, Arc<Manual
     Ok((Volume::open(device, on_logs(), clock.clone())?, clock))
 }
 
-/// The files that a trace writes, replayed on a volume of so many bytes in memory. What was there before is no sample of it. `at` hears
-/// how many bytes of the trace were read.
+/// The files that a trace writes, replayed on a volume of so many bytes in memory. What was there before is
+/// no sample of it. `at` hears how many bytes of the trace were read.
 ///
 /// # Errors
 /// The trace's and the volume's.

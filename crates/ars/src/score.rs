@@ -1,7 +1,8 @@
 //! How good a tree is on files that it was not learned from.
 //!
-//! Files are divided at random, by a seed, into those that are learned from and those that are judged; the mean of several such divisions
-//! counts (ARS, section IV-A: ten, with 75% to learn from). Moments of one file are never on both sides.
+//! Files are divided at random, by a seed, into those that are learned from and those that are judged; the
+//! mean of several such divisions counts (ARS, section IV-A: ten, with 75% to learn from). Moments of one
+//! file are never on both sides.
 
 use crate::cart::{Limits, said, train};
 use crate::sample::Sample;

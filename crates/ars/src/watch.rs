@@ -1,8 +1,10 @@
-//! A volume that is watched: each operation is handed on, and of each file that is written its features and its pieces are kept.
+//! A volume that is watched: each operation is handed on, and of each file that is written its features and
+//! its pieces are kept.
 //!
-//! Purpose: the features are those that the engine counts, read when it would judge. Pieces are counted before they go: when a file is cut
-//! off, loses its name or ends.
-//! Locks: one mutex over what was seen. Operations come one after the other; concurrent ones are safe, and what is kept of them is of some order.
+//! Purpose: the features are those that the engine counts, read when it would judge. Pieces are counted
+//! before they go: when a file is cut off, loses its name or ends.
+//! Locks: one mutex over what was seen. Operations come one after the other; concurrent ones are safe, and
+//! what is kept of them is of some order.
 
 use crate::label::{fragments, label};
 use crate::sample::{Moment, Sample};

@@ -185,8 +185,8 @@ pub(crate) struct LabRunArgs {
     /// Part of the full size, above 0 and at most 1 [default: the experiment's]
     #[arg(long, value_name = "PART")]
     pub(crate) scale: Option<f64>,
-    /// Files and directories whose pages LDC's experiments look at; may be given several times [default: this system's programs,
-    /// libraries, texts and databases]
+    /// Files and directories whose pages LDC's experiments look at; may be given several times [default: this
+    /// system's programs, libraries, texts and databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
     /// Print the figures as JSON
@@ -223,7 +223,8 @@ pub(crate) struct ReportArgs {
     /// Directory with result files
     #[arg(value_hint = ValueHint::DirPath, default_value = LAB_OUT)]
     pub(crate) dir: PathBuf,
-    /// File to write; '-' is standard output [default: report.html in the directory; standard output for the other formats]
+    /// File to write; '-' is standard output [default: report.html in the directory; standard output for the
+    /// other formats]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
     /// Format
@@ -288,7 +289,8 @@ pub(crate) struct ImportArgs {
     /// Image file or block device, not mounted
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Copy databases of more than 3.4 MiB inside the volume, so that they take deltas: *.db, *.sqlite, *.sqlite3, *.db3
+    /// Copy databases of more than 3.4 MiB inside the volume, so that they take deltas: *.db, *.sqlite,
+    /// *.sqlite3, *.db3
     #[arg(long)]
     pub(crate) databases: bool,
     /// Say what would be done and whether there is room for it, and change nothing
@@ -386,7 +388,8 @@ pub(crate) struct StatArgs {
     /// Directory of a mounted volume, or an image file or block device that is not mounted
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
-    /// Show what is known of one file or directory of a mounted volume: its pieces, how it is written, and where its pages belong
+    /// Show what is known of one file or directory of a mounted volume: its pieces, how it is written, and
+    /// where its pages belong
     #[arg(long)]
     pub(crate) file: bool,
     /// Print JSON: the counters, and under `derived` what is made of them

@@ -1,7 +1,7 @@
 //! What an existing file holds, so that `medfs mkfs` overwrites nothing without being told to.
 //!
-//! Holes are passed by; what is written is read from the beginning until something other than zeros comes, at most [`LOOK_MOST`]
-//! bytes of it.
+//! Holes are passed by; what is written is read from the beginning until something other than zeros comes, at
+//! most [`LOOK_MOST`] bytes of it.
 
 use crate::size;
 use infer::MatcherType;

@@ -1,5 +1,5 @@
-//! `medfs help damaged` and medfs-damaged(7): what the owner of a damaged card does first. Both are docs/DAMAGED.md, which is plain enough
-//! to be read on a terminal.
+//! `medfs help damaged` and medfs-damaged(7): what the owner of a damaged card does first. Both are
+//! docs/DAMAGED.md, which is plain enough to be read on a terminal.
 
 use crate::exit;
 use roff::{Roff, bold, roman};

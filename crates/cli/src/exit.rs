@@ -130,7 +130,8 @@ pub(crate) fn sentence(e: &anyhow::Error) -> String {
     text
 }
 
-/// An error of the engine as its user reads it: damage is called so, with the place behind it for those who know the format.
+/// An error of the engine as its user reads it: damage is called so, with the place behind it for those who
+/// know the format.
 pub(crate) fn damage(error: &medfs::Error) -> String {
     let text = without_numbers(&error.to_string());
     match error {

@@ -1,8 +1,9 @@
 //! `medfs fsck`: checks a volume, and repairs it if asked.
 //!
-//! A repair also opens and closes the volume, which replays what was fsynced after the last checkpoint and frees
-//! orphans: `fsck.f2fs` leaves that to the kernel. Both take turns until nothing is left, so that one run is enough. What a repair
-//! will cost is said before anything is written; with `--undo` all of it can be taken back.
+//! A repair also opens and closes the volume, which replays what was fsynced after the last checkpoint and
+//! frees orphans: `fsck.f2fs` leaves that to the kernel. Both take turns until nothing is left, so that one
+//! run is enough. What a repair will cost is said before anything is written; with `--undo` all of it can be
+//! taken back.
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
@@ -319,7 +320,8 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
 }
 
-/// Whether an undo file can be made, somewhere else than on the device that is repaired: before the check, which may take hours.
+/// Whether an undo file can be made, somewhere else than on the device that is repaired: before the check,
+/// which may take hours.
 fn check_undo(file: &Path, image: &Path) -> Result<()> {
     let name = file.display();
     if file.symlink_metadata().is_ok() {
@@ -406,8 +408,8 @@ fn print_lost(found: &Report, before: &str) {
 /// Lost files that are named.
 const LOST_SHOWN: usize = 1000;
 
-/// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is given up: the
-/// volume then is that of the last checkpoint. `logged`: inodes in the log.
+/// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is
+/// given up: the volume then is that of the last checkpoint. `logged`: inodes in the log.
 fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnds> {
     let open = |recover| {
         let options = MountOptions { recover, ..MountOptions::default() };

@@ -67,7 +67,8 @@ fn synopsis(command: &clap::Command) -> String {
     page.to_roff()
 }
 
-/// What the help says at its end, without its own lines: the page is filled to the width of the terminal. Mount options have a page of their own.
+/// What the help says at its end, without its own lines: the page is filled to the width of the terminal.
+/// Mount options have a page of their own.
 fn notes(command: &clap::Command) -> String {
     let mut page = Roff::new();
     let text = match command.get_name() {

@@ -18,8 +18,8 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// years = PEC x (1 + OP) / (365 x DWPD x WA x R): `dwpd` full-card writes a day without saving, `ratio` the part of
-    /// them that is left.
+    /// years = PEC x (1 + OP) / (365 x DWPD x WA x R): `dwpd` full-card writes a day without saving, `ratio`
+    /// the part of them that is left.
     pub(crate) fn years(&self, dwpd: f64, ratio: f64) -> f64 {
         let spare = self.spare_percent / 100.0;
         f64::from(self.pe_cycles) * (1.0 + spare) / (365.0 * dwpd * self.write_amplification * ratio)

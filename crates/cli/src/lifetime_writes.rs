@@ -6,8 +6,8 @@ use medfs_format::summary::{Log, RawSummaryBlock};
 use medfs_format::{BLOCKS_PER_SEG, Block};
 use medfs_fsck::dump::{Record, Value};
 
-/// KiB written, of the superblock's and the checkpoint's record; `None` where the last checkpoint was not an unmount's, which alone
-/// tells it.
+/// KiB written, of the superblock's and the checkpoint's record; `None` where the last checkpoint was not an
+/// unmount's, which alone tells it.
 pub(crate) fn kbytes(dev: &dyn BlockDevice, superblock: &Record, checkpoint: &Record) -> Result<Option<u64>> {
     let number = |record: &Record, name: &str| match record.get(name) {
         Some(Value::Number(n)) => *n,

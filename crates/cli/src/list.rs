@@ -1,4 +1,5 @@
-//! `medfs ls`: lists files of a volume that is not mounted. What cannot be read is listed by its name alone, and told at the end.
+//! `medfs ls`: lists files of a volume that is not mounted. What cannot be read is listed by its name alone,
+//! and told at the end.
 
 use crate::args::LsArgs;
 use crate::get::map;

@@ -1,10 +1,11 @@
 //! Where messages go: to standard error and, once a daemon has let go of its terminal, to the system's log.
 //!
-//! The system's log is the socket `/dev/log` (syslogd, journald), or the kernel's own log where nobody listens there.
-//! A message that can be delivered to neither is lost: what turned a volume read-only `medfs stat DIR` tells in any case.
+//! The system's log is the socket `/dev/log` (syslogd, journald), or the kernel's own log where nobody
+//! listens there. A message that can be delivered to neither is lost: what turned a volume read-only
+//! `medfs stat DIR` tells in any case.
 //!
-//! On standard error a message is a sentence like those of the commands, `medfs: ...`. Who sets `RUST_LOG` gets lines of a log, with
-//! times and levels; so does the file of `medfs mount --log`.
+//! On standard error a message is a sentence like those of the commands, `medfs: ...`. Who sets `RUST_LOG`
+//! gets lines of a log, with times and levels; so does the file of `medfs mount --log`.
 
 use rustix::process::getpid;
 use std::fmt;
@@ -34,7 +35,8 @@ static IS_LOG: AtomicBool = AtomicBool::new(false);
 /// The sentence that was told last: it is not told twice in a row.
 static LAST: Mutex<String> = Mutex::new(String::new());
 
-/// Messages go where errors go; `RUST_LOG` says which. Panics are messages too. `NO_COLOR` (no-color.org) keeps them without colours.
+/// Messages go where errors go; `RUST_LOG` says which. Panics are messages too. `NO_COLOR` (no-color.org)
+/// keeps them without colours.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_default_env();
     IS_LOG.store(filter.is_ok(), Ordering::Relaxed);
@@ -73,7 +75,8 @@ impl SystemLog {
         SystemLog { socket: "/dev/log".into(), kernel: "/dev/kmsg".into() }
     }
 
-    /// Sends a message, in the form both places understand. A logging service may come and go: it is looked for each time.
+    /// Sends a message, in the form both places understand. A logging service may come and go: it is looked
+    /// for each time.
     fn send(&self, level: Level, text: &str) -> io::Result<()> {
         let priority = FACILITY_DAEMON << 3 | severity(level);
         let message = format!("<{priority}>medfs[{}]: {}", getpid().as_raw_pid(), text.trim());

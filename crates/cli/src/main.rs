@@ -1,7 +1,8 @@
 //! The `medfs` command.
 //!
-//! One binary, several names: as `mkfs.medfs`, `mount.medfs`, `umount.fuse.medfs` and `fsck.medfs` it follows the conventions of the
-//! programs that call these. Sub-commands translate arguments, call the library and print; nothing is decided here.
+//! One binary, several names: as `mkfs.medfs`, `mount.medfs`, `umount.fuse.medfs` and `fsck.medfs` it follows
+//! the conventions of the programs that call these. Sub-commands translate arguments, call the library and
+//! print; nothing is decided here.
 //!
 //! Errors are one sentence on standard error; exit codes follow each command's convention ([`exit`]).
 #![forbid(unsafe_code)]

@@ -155,7 +155,8 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     Ok(Claimed { device: file.clone(), file: Some(file), new: !exists })
 }
 
-/// An image takes room on its disk as it is written to: a disk that is full then fails the volume, not the program that makes it.
+/// An image takes room on its disk as it is written to: a disk that is full then fails the volume, not the
+/// program that makes it.
 fn warn_of_small_disk(image: &Path, size: u64) {
     let (Ok(file), Ok(disk)) = (std::fs::metadata(image), rustix::fs::statvfs(image)) else { return };
     let (wanted, free) = (size.saturating_sub(file.blocks() * 512), disk.f_bavail * disk.f_frsize);

@@ -1,8 +1,9 @@
 //! `medfs mount` and `mount.medfs`: mounts a volume, in the foreground or as a daemon.
 //!
-//! The daemon is this program started again (no fork of a running process): it becomes the leader of a session of its
-//! own, mounts, writes one line to its standard output and lets go of the terminal. The first process waits for that
-//! line and ends with success, or ends with the daemon's exit code; the daemon's errors are on the shared standard error.
+//! The daemon is this program started again (no fork of a running process): it becomes the leader of a
+//! session of its own, mounts, writes one line to its standard output and lets go of the terminal. The first
+//! process waits for that line and ends with success, or ends with the daemon's exit code; the daemon's
+//! errors are on the shared standard error.
 
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
@@ -244,7 +245,8 @@ fn mount(
     }
 }
 
-/// Names the options that change nothing: for want of another one, or because only the kernel's f2fs has a use for them.
+/// Names the options that change nothing: for want of another one, or because only the kernel's f2fs has a
+/// use for them.
 fn tell_ignored(args: &MountArgs, options: &MountOptions) {
     let all: Vec<&str> = args.options.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
     for sentence in options::without_companion(&all, options) {
@@ -327,7 +329,8 @@ fn absolute(image: &Path) -> Result<PathBuf> {
     }
 }
 
-/// A list of options with the path of `nvram=` as a process that works elsewhere finds it; what is wrong with it that process says.
+/// A list of options with the path of `nvram=` as a process that works elsewhere finds it; what is wrong with
+/// it that process says.
 fn with_absolute_nvram(list: &str) -> String {
     let absolute = |option: &str| {
         let mut parsed = MountOptions::default();
@@ -399,7 +402,8 @@ pub(crate) fn is_ready(daemon: &mut Child) -> Result<bool> {
     Ok(line.trim_end() == READY)
 }
 
-/// Tells the first process, and lets go of its terminal: messages go to the log file or to the system's log from now on.
+/// Tells the first process, and lets go of its terminal: messages go to the log file or to the system's log
+/// from now on.
 fn announce(args: &MountArgs) -> Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let log = match &args.log {

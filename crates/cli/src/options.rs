@@ -1,4 +1,5 @@
-//! Everything that is told about mount options: the help of `medfs mount`, medfs(5), and the nearest to one that is unknown.
+//! Everything that is told about mount options: the help of `medfs mount`, medfs(5), and the nearest to one
+//! that is unknown.
 //!
 //! The options are those of the tables that parse them: the engine's, the mount's, and the recorder's.
 
@@ -18,7 +19,8 @@ const INDENT: usize = 6;
 /// The flags of `mount(2)`, which mount(8) describes.
 const FLAGS: &str = "nosuid, suid, nodev, dev, noexec, exec, nodiratime, diratime";
 
-/// Which options are told of where. Those that no group names are told of under [`TUNING`], before what comes behind it.
+/// Which options are told of where. Those that no group names are told of under [`TUNING`], before what comes
+/// behind it.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Daily use",
@@ -175,7 +177,8 @@ pub(crate) fn is_known(option: &str) -> Result<bool, String> {
         || MountOptions::default().apply(option).map_err(|error| error.to_string())?)
 }
 
-/// The options as a shell completes them: `noatime`, `cache=`, `delta=off`, and of a switch the word that changes something.
+/// The options as a shell completes them: `noatime`, `cache=`, `delta=off`, and of a switch the word that
+/// changes something.
 pub(crate) fn completed() -> Vec<String> {
     let words = |option: Described| match option.form {
         Form::Word => vec![option.name.to_owned()],

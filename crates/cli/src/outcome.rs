@@ -1,7 +1,8 @@
 //! How a mount ended, told by its daemon to the program that unmounts it.
 //!
-//! The daemon keeps a file in memory, which `medfs umount` opens through /proc before it unmounts: as root, or as the user the
-//! daemon belongs to. Nothing is left behind, and a daemon that is killed has said nothing.
+//! The daemon keeps a file in memory, which `medfs umount` opens through /proc before it unmounts: as root,
+//! or as the user the daemon belongs to. Nothing is left behind, and a daemon that is killed has said
+//! nothing.
 
 use crate::exit;
 use anyhow::Result;

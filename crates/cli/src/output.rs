@@ -1,8 +1,8 @@
 //! What the commands print, and what became of it.
 //!
-//! A reader that goes away (`medfs fsck IMAGE | head -1`) is no error: work that only prints ends, other work goes on. What
-//! cannot be printed for another reason, as on a full disk, is one, and the command does not end with success
-//! ([`crate::exit::run`]).
+//! A reader that goes away (`medfs fsck IMAGE | head -1`) is no error: work that only prints ends, other work
+//! goes on. What cannot be printed for another reason, as on a full disk, is one, and the command does not
+//! end with success ([`crate::exit::run`]).
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, StdoutLock, Write};

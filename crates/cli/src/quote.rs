@@ -1,5 +1,6 @@
-//! Names on a terminal, quoted as GNU ls does: what a shell would take apart is quoted, and control characters and bytes that are not
-//! UTF-8 are escapes, so that no name moves the cursor or pretends to be two.
+//! Names on a terminal, quoted as GNU ls does: what a shell would take apart is quoted, and control
+//! characters and bytes that are not UTF-8 are escapes, so that no name moves the cursor or pretends to be
+//! two.
 
 /// Characters that mean something to a shell.
 const SPECIAL: &str = " !\"$&'()*;<=>?[\\]^`|";

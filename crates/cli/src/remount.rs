@@ -1,10 +1,11 @@
 //! `mount -o remount`: makes a mounted volume read-only, or writable again.
 //!
-//! Purpose: the kernel's flags of the mount are what changes; the daemon goes on as it is and sees the change by itself. `mount(8)`
-//! does this alone for a `fuseblk` mount. Of another FUSE mount it has the helper do it, with all options of the mount.
+//! Purpose: the kernel's flags of the mount are what changes; the daemon goes on as it is and sees the change
+//! by itself. `mount(8)` does this alone for a `fuseblk` mount. Of another FUSE mount it has the helper do
+//! it, with all options of the mount.
 //!
-//! Invariants: when a remount with `ro` returns, everything written before is durable. Options that a volume is opened with stay
-//! as they are: where others are asked for, nothing is changed, and the error names them.
+//! Invariants: when a remount with `ro` returns, everything written before is durable. Options that a volume
+//! is opened with stay as they are: where others are asked for, nothing is changed, and the error names them.
 
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};

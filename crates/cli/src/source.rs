@@ -1,7 +1,8 @@
 //! The device of a mount: claimed before it is read, and let go of when the volume is complete on it.
 //!
-//! Of a block device that root mounts, the kernel takes the claim over before the first read, and keeps it as long as the mount is
-//! there. Whether the volume could be finished is told to the program that unmounts it: see [`Outcome`].
+//! Of a block device that root mounts, the kernel takes the claim over before the first read, and keeps it as
+//! long as the mount is there. Whether the volume could be finished is told to the program that unmounts it:
+//! see [`Outcome`].
 
 use crate::args::MountArgs;
 use crate::outcome::Outcome;
@@ -88,7 +89,8 @@ fn hand_over(file: &mut FileDevice, config: &MountConfig) -> Result<Option<Block
     Ok(None)
 }
 
-/// What remains to be done at the end of a mount: once, by the last request of a `fuseblk` mount or when all requests have ended.
+/// What remains to be done at the end of a mount: once, by the last request of a `fuseblk` mount or when all
+/// requests have ended.
 #[derive(Clone)]
 pub(crate) struct Closing(Arc<Parts>);
 

@@ -97,8 +97,8 @@ pub(crate) fn open_volume_at(
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }
 
-/// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short, what is there. Where it is too damaged, the
-/// error says what may help.
+/// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short,
+/// what is there. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let device = Arc::new(whole_length(dev));
@@ -160,7 +160,8 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     }
 }
 
-/// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else has been made of the device since.
+/// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else
+/// has been made of the device since.
 pub(crate) fn explain_nothing_to_check(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     let Err(why) = explain_no_volume(dev, path) else { return Ok(()) };
     let mut first = Block::boxed();

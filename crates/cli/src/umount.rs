@@ -1,7 +1,8 @@
 //! `medfs umount`, `umount.fuse.medfs` and `medfs sync`: reach the daemon of a mounted volume.
 //!
-//! umount(2) returns before the daemon of a plain FUSE mount has written its last checkpoint. So this waits for the daemon's
-//! end, and hears from it how that went ([`Outcome`]). umount(8) calls the helper for mounts of our kinds.
+//! umount(2) returns before the daemon of a plain FUSE mount has written its last checkpoint. So this waits
+//! for the daemon's end, and hears from it how that went ([`Outcome`]). umount(8) calls the helper for mounts
+//! of our kinds.
 
 use crate::args::DirArgs;
 use crate::exit;

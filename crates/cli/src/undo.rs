@@ -1,10 +1,12 @@
 //! What a command takes back before it ends: mounts, daemons, loop devices, temporary directories.
 //!
-//! An [`Undo`] runs when it is dropped, or when the user ends the command (SIGINT, SIGTERM, SIGHUP). Then all that are pending
-//! run, the newest first, the user is told what state things are in ([`if_ended`]), and the process ends as the signal would have ended it.
+//! An [`Undo`] runs when it is dropped, or when the user ends the command (SIGINT, SIGTERM, SIGHUP). Then all
+//! that are pending run, the newest first, the user is told what state things are in ([`if_ended`]), and the
+//! process ends as the signal would have ended it.
 //!
-//! Lock: one, around the list and whatever is being taken back. So the process does not end in the middle of it, and no thread
-//! goes on while a signal is being obeyed. What is run must neither make nor drop an [`Undo`].
+//! Lock: one, around the list and whatever is being taken back. So the process does not end in the middle of
+//! it, and no thread goes on while a signal is being obeyed. What is run must neither make nor drop an
+//! [`Undo`].
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,7 +33,8 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on, and until this is called again: what a user who ends the command is told of the state that things are in.
+/// From now on, and until this is called again: what a user who ends the command is told of the state that
+/// things are in.
 pub(crate) fn if_ended(command: &str, state: impl std::fmt::Display) {
     obey_signals();
     pending().state = Some(format!("medfs {command}: interrupted: {state}"));

@@ -1,6 +1,6 @@
-//! The table of the entropy predictor: `cargo bench -p medfs-codec --bench entropy -- FILE...` fits it to the pages of
-//! the files, prints it, how well the table in the code foretells those pages, and what foretelling takes of the time of compressing: with our LZO
-//! and with the C LZO1X-1, where it is installed.
+//! The table of the entropy predictor: `cargo bench -p medfs-codec --bench entropy -- FILE...` fits it to the
+//! pages of the files, prints it, how well the table in the code foretells those pages, and what foretelling
+//! takes of the time of compressing: with our LZO and with the C LZO1X-1, where it is installed.
 
 #[path = "../tests/support/peer.rs"]
 mod peer;
@@ -65,7 +65,8 @@ fn table(means: &[(f64, f64, f64)]) -> Vec<u32> {
     entries.map(|ratio| (ratio * f64::from(entropy::WHOLE)).round() as u32).collect()
 }
 
-/// Nanoseconds of a call, the mean of all pages: of each the least of some rounds, in the cache, as what was just received is.
+/// Nanoseconds of a call, the mean of all pages: of each the least of some rounds, in the cache, as what was
+/// just received is.
 fn least(pages: &[&Page], mut call: impl FnMut(&Page)) -> f64 {
     let mut of = |page: &Page| {
         let round = |_| {

@@ -1,6 +1,6 @@
-//! The table of codecs: `cargo bench -p medfs-codec --bench table`, `... -- new/WAL` for the sets of these names. Bytes,
-//! nanoseconds to encode and to decode, of every codec, on a synthetic grid, on versions of real pages and on pages
-//! without a base, beside the C LZO in the same run on one core.
+//! The table of codecs: `cargo bench -p medfs-codec --bench table`, `... -- new/WAL` for the sets of these
+//! names. Bytes, nanoseconds to encode and to decode, of every codec, on a synthetic grid, on versions of
+//! real pages and on pages without a base, beside the C LZO in the same run on one core.
 //!
 //! Each figure is the mean over the pairs of a set, the least of several rounds; in each round every codec takes its
 //! turn, so that a busy moment of the machine hits all of them. XOR and copies are included on both sides.
@@ -51,8 +51,8 @@ impl From<&Pair> for Versions {
     }
 }
 
-/// The paper's codec, by the C library: XOR, then LZO. No byte is copied that need not be: the XOR is one pass, and what is
-/// compressed goes to where it is wanted, which must hold the worst case.
+/// The paper's codec, by the C library: XOR, then LZO. No byte is copied that need not be: the XOR is one
+/// pass, and what is compressed goes to where it is wanted, which must hold the worst case.
 struct CLzo {
     lzo: peer::Lzo,
     xor: Aligned,

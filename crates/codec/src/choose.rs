@@ -5,18 +5,19 @@
 //!
 //! 1. One look at both pages, then `xor-sparse`, which takes no more time than the look.
 //!    Up to [`CHEAP`] bytes it is taken.
-//! 2. Its runs say how many bytes `moves` could save at most: a run of up to [`SHORT`](sparse::SHORT) bytes is not
-//!    smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is smaller. Where it was
-//!    tried in vain a few times on pages like this one, it is tried on every sixty-fourth only: numbers change in place,
-//!    texts move.
-//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits, and where `moves` did not fit many times in a
-//!    row, instead of that; zstd where `dense` misses the budget by an eighth at most. What a block is worth
-//!    decides: some 90 us of a card where it is a request of its own, as the lab counts, so that 3 us for `dense` pay off where one
-//!    try in thirty fits, and zstd's 10 where one in nine does. A byte of a delta is worth 22 ns at most: none of the two is
-//!    tried to make smaller what fits.
-//!    A larger budget is a part of a page that several deltas share: there `dense`, and zstd where that does not come to the size of a
-//!    delta in an inode, are tried for all that takes more than some hundred bytes, unless a glance finds the bytes
-//!    too various to shrink; where neither fits, zstd by how far `moves` came, and by the page's entropy.
+//! 2. Its runs say how many bytes `moves` could save at most: a run of up to [`SHORT`](sparse::SHORT) bytes
+//!    is not smaller as a moved piece. Where that is something, `moves` is tried too and kept where it is
+//!    smaller. Where it was tried in vain a few times on pages like this one, it is tried on every
+//!    sixty-fourth only: numbers change in place, texts move.
+//! 3. Within a budget of a delta in an inode `dense` is tried where neither fits, and where `moves` did not
+//!    fit many times in a row, instead of that; zstd where `dense` misses the budget by an eighth at most.
+//!    What a block is worth decides: some 90 us of a card where it is a request of its own, as the lab
+//!    counts, so that 3 us for `dense` pay off where one try in thirty fits, and zstd's 10 where one in nine
+//!    does. A byte of a delta is worth 22 ns at most: none of the two is tried to make smaller what fits.
+//!    A larger budget is a part of a page that several deltas share: there `dense`, and zstd where that does
+//!    not come to the size of a delta in an inode, are tried for all that takes more than some hundred bytes,
+//!    unless a glance finds the bytes too various to shrink; where neither fits, zstd by how far `moves`
+//!    came, and by the page's entropy.
 //! 4. Where the budget is a page, the page itself; so what is made is never larger than that.
 //!
 //! LZ4 is read and not chosen (`cargo bench -p medfs-codec --bench table` has the figures). On pages without a base it
@@ -61,7 +62,8 @@ pub struct Delta<'a> {
 /// Tries in vain after which a codec rests, and how many pages of the kind it lets pass then.
 const PATIENCE: u8 = 4;
 const REST: u8 = 64;
-/// Deltas in an inode that `moves` did not make fit in a row, after which `dense` is tried without it: that takes twice its time.
+/// Deltas in an inode that `moves` did not make fit in a row, after which `dense` is tried without it: that
+/// takes twice its time.
 const MISSES: u8 = 16;
 /// Glances in vain after which as many are spared: one costs less than it may save.
 const GLANCES: u8 = 16;
@@ -77,8 +79,9 @@ const INLINE: usize = 256;
 const PACKED: usize = 160;
 /// Largest one, in bytes, of which `dense` may make one for an inode.
 const DENSE_FROM: usize = 640;
-/// Bytes of the page for every four of `dense` below which that gives a page up at half of its room. With eight, one in thirty
-/// of the pages that fit is given up, and a block that is written for it takes as long as thirty tries.
+/// Bytes of the page for every four of `dense` below which that gives a page up at half of its room. With
+/// eight, one in thirty of the pages that fit is given up, and a block that is written for it takes as long
+/// as thirty tries.
 const HOPE: usize = 5;
 /// Part of the budget by which `dense` may miss it where zstd is tried.
 const NEAR: usize = 8;
@@ -106,8 +109,8 @@ fn is_zero(base: &Page) -> bool {
     base.as_chunks::<64>().0.iter().all(|chunk| chunk == &[0; 64])
 }
 
-/// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's contexts, which are
-/// made when they are first needed and used again: one for each thread.
+/// All codecs, and the choice between them. 40 KiB with their scratch memory, and some 130 for zstd's
+/// contexts, which are made when they are first needed and used again: one for each thread.
 pub struct Codecs {
     moved: Backoff<PATIENCE, REST, 1>,
     moved_fits: Backoff<MISSES, REST, 4>,
@@ -231,8 +234,8 @@ impl Codecs {
         Some(Encoded { tag: CodecTag::ZstdPrefix, len })
     }
 
-    /// [`Codecs::encode`] within `most` bytes, a page's at most, into memory that was used before: no caller has to clear some
-    /// of its own for each page.
+    /// [`Codecs::encode`] within `most` bytes, a page's at most, into memory that was used before: no caller
+    /// has to clear some of its own for each page.
     pub fn delta(&mut self, base: &Page, page: &Page, most: usize) -> Option<Delta<'_>> {
         self.in_own_memory(most, |codecs, out| codecs.encode(base, page, out))
     }
@@ -304,8 +307,8 @@ impl Codecs {
         Own { made, packed: Some(if random { moves } else { moves * PACKS / 8 }), zero }
     }
 
-    /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in `out`, else
-    /// that; where that fits nothing, any that does.
+    /// What `dense` or general compression makes of the page where it is likely to be smaller than what is in
+    /// `out`, else that; where that fits nothing, any that does.
     fn large(&mut self, own: Own, base: &Page, page: &Page, out: &mut [u8]) -> Option<Encoded> {
         let kind = own.made.map_or(PageClass::LARGE, |made| PageClass::of(made.len));
         if !self.packs(own, kind, page, out) {

@@ -7,8 +7,8 @@ pub(crate) const WIDE: usize = 16;
 const HALF: usize = 32;
 const LONG_COPY: usize = 64;
 
-/// Copies a page by the widest registers that the caller is compiled for: wide ones take a fifth less time than what the
-/// system has for any length, those of every `x86_64` half as much again.
+/// Copies a page by the widest registers that the caller is compiled for: wide ones take a fifth less time
+/// than what the system has for any length, those of every `x86_64` half as much again.
 #[inline(always)]
 pub(crate) fn copy_page(from: &Page, to: &mut Page) {
     for (to, from) in to.as_chunks_mut::<128>().0.iter_mut().zip(from.as_chunks::<128>().0) {
@@ -16,8 +16,8 @@ pub(crate) fn copy_page(from: &Page, to: &mut Page) {
     }
 }
 
-/// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which what is written next overwrites or
-/// [`restore`] puts back. `None` where one of the two does not have them.
+/// Copies `len` bytes from `source` of `from` to `at` of the page, and maybe more, which what is written next
+/// overwrites or [`restore`] puts back. `None` where one of the two does not have them.
 #[inline(always)]
 pub(crate) fn copy(page: &mut Page, at: usize, from: &[u8], source: usize, len: usize) -> Option<()> {
     if len <= WIDE
@@ -46,9 +46,10 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     to.last_chunk_mut().zip(from.last_chunk()).into_iter().for_each(one);
 }
 
-/// Copies [`LONG_COPY`] bytes or more, from the end where `down`. Pages lie at the same places of their memory pages: a load
-/// waits for a store just before it to such a place in another page, and a piece that is copied the wrong way does so
-/// all along, as it does with the system's copy. Steps are shorter than what is copied, or the compiler calls that.
+/// Copies [`LONG_COPY`] bytes or more, from the end where `down`. Pages lie at the same places of their
+/// memory pages: a load waits for a store just before it to such a place in another page, and a piece that is
+/// copied the wrong way does so all along, as it does with the system's copy. Steps are shorter than what is
+/// copied, or the compiler calls that.
 #[inline(always)]
 fn copy_long(to: &mut [u8], from: &[u8], down: bool) {
     const STEP: usize = LONG_COPY - 8;
@@ -86,8 +87,9 @@ pub(crate) fn restore(page: &mut Page, base: &Page, at: usize) {
     }
 }
 
-/// Makes the page from `at` on that of the base: copies it where the page is `FRESH`, and puts back what [`copy`] may have
-/// overwritten where it was a copy of the base before. `None` where `at` is beyond the page.
+/// Makes the page from `at` on that of the base: copies it where the page is `FRESH`, and puts back what
+/// [`copy`] may have overwritten where it was a copy of the base before. `None` where `at` is beyond the
+/// page.
 #[inline(always)]
 pub(crate) fn leave<const FRESH: bool>(page: &mut Page, base: &Page, at: usize) -> Option<()> {
     if FRESH {

@@ -1,9 +1,10 @@
 //! `dense`: pieces of the base and of the page itself, and new bytes, in few bytes.
 //!
-//! What [`crate::moves`] has no room for often repeats itself: rows of a table are alike, and so are the words of a text. Here
-//! pieces also come from what the page holds before them, they begin anywhere, and a step has new bytes and a piece. On
-//! pages that a delta of an inode has room for it is smaller than zstd, which codes bytes in fewer bits but needs tables of
-//! them first, in less than half of the time. A delta is a list of steps that fill the page from its first byte to its last:
+//! What [`crate::moves`] has no room for often repeats itself: rows of a table are alike, and so are the
+//! words of a text. Here pieces also come from what the page holds before them, they begin anywhere, and a
+//! step has new bytes and a piece. On pages that a delta of an inode has room for it is smaller than zstd,
+//! which codes bytes in fewer bits but needs tables of them first, in less than half of the time. A delta is
+//! a list of steps that fill the page from its first byte to its last:
 //!
 //! ```text
 //! u8      kind << 6 | new << 3 | n
@@ -13,10 +14,11 @@
 //! more    n is 7, or 63 of kind COPY: what is added to it
 //! ```
 //!
-//! "More" is a byte, or 255 and a u16 to which 255 is added. A piece has n + 3 bytes, of kind `COPY` n + 4. A source is a place
-//! in the base, or 4096 and a place in the page. `KEEP` takes the bytes of the base at the same place, `REP0` those as far back as
-//! the last piece but `KEEP` came from, `REP1` as far as the one before that. A step that fills the page with new bytes has no
-//! piece. What follows the last step is the same.
+//! "More" is a byte, or 255 and a u16 to which 255 is added. A piece has n + 3 bytes, of kind `COPY` n + 4. A
+//! source is a place in the base, or 4096 and a place in the page. `KEEP` takes the bytes of the base at the
+//! same place, `REP0` those as far back as the last piece but `KEEP` came from, `REP1` as far as the one
+//! before that. A step that fills the page with new bytes has no piece. What follows the last step is the
+//! same.
 //!
 //! The base is indexed at every fourth place, of the page what is looked up and what is found.
 
@@ -165,8 +167,9 @@ impl Piece {
 type Distances = [usize; 2];
 
 impl Dense {
-    /// Makes a delta of at most `room` bytes after the first look, and returns its size: it is [`Dense::made`] then. Gives up
-    /// where half of the room is taken and every four bytes of it make fewer than `hope` bytes of the page.
+    /// Makes a delta of at most `room` bytes after the first look, and returns its size: it is
+    /// [`Dense::made`] then. Gives up where half of the room is taken and every four bytes of it make fewer
+    /// than `hope` bytes of the page.
     #[inline(always)]
     pub(crate) fn encode_diff(
         &mut self,

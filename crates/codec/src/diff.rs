@@ -138,7 +138,8 @@ impl Diff {
     }
 }
 
-/// Bits of changed bytes and of the [`CLOSE`] behind each, so that close runs meet, in the word of `map` and in the next.
+/// Bits of changed bytes and of the [`CLOSE`] behind each, so that close runs meet, in the word of `map` and
+/// in the next.
 #[inline(always)]
 fn widened(map: u64) -> (u64, u64) {
     (map | map << 1 | map << 2, map >> 63 | map >> 62)

@@ -136,8 +136,8 @@ pub trait DeltaCodec {
     /// The bytes are no delta of this codec. A wrong base is not noticed: compare the [`page_checksum`].
     fn decode(&mut self, base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError>;
 
-    /// Turns `page`, a copy of `base`, into what `delta` was made of. What makes the copy, memory for a page that is shared
-    /// say, writes the page; this writes what changed.
+    /// Turns `page`, a copy of `base`, into what `delta` was made of. What makes the copy, memory for a page
+    /// that is shared say, writes the page; this writes what changed.
     ///
     /// # Errors
     /// As for [`DeltaCodec::decode`].

@@ -367,8 +367,8 @@ impl Steps<'_> {
     }
 }
 
-/// Takes all steps. With `FRESH` they write every byte of the page, in its order; otherwise the page is a copy of the base, so
-/// that what is the same needs nothing.
+/// Takes all steps. With `FRESH` they write every byte of the page, in its order; otherwise the page is a
+/// copy of the base, so that what is the same needs nothing.
 #[inline(always)]
 fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
     let (mut rest, mut at, mut shift) = (delta, 0usize, 0usize);

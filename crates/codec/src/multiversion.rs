@@ -1,7 +1,7 @@
 //! The same code, compiled for processors of the last ten years.
 //!
-//! `x86_64` alone promises registers of 16 bytes and none of the instructions that find and count bits. Changed bytes are
-//! found bit by bit, and pages are copied by the register.
+//! `x86_64` alone promises registers of 16 bytes and none of the instructions that find and count bits.
+//! Changed bytes are found bit by bit, and pages are copied by the register.
 
 /// Defines a function that is another one, compiled for wide registers and bit instructions where the processor has
 /// them. What is to be compiled so is inlined into that one.

@@ -1,4 +1,5 @@
-//! Rebuilding a page from what is stored of it: codec, delta and checksum. Who reads deltas and who checks them do it here.
+//! Rebuilding a page from what is stored of it: codec, delta and checksum. Who reads deltas and who checks
+//! them do it here.
 //!
 //! Invariant: a page is good only where its checksum is the stored one, as a delta decodes with a wrong base too.
 
@@ -25,8 +26,8 @@ pub enum RebuildError {
 }
 
 impl Codecs {
-    /// Turns the base that `page` holds into the page that a stored delta was made of: `tag` as it is stored, `checksum`
-    /// the [`page_checksum`] that belongs to it.
+    /// Turns the base that `page` holds into the page that a stored delta was made of: `tag` as it is stored,
+    /// `checksum` the [`page_checksum`] that belongs to it.
     ///
     /// # Errors
     /// The delta does not make that page with this base; `page` holds nothing of worth then.
@@ -42,8 +43,8 @@ impl Codecs {
         compare(page, checksum)
     }
 
-    /// The same where `page` is a copy of `base`, made of what is shared with others say: what changed is written to it and
-    /// nothing is copied once more.
+    /// The same where `page` is a copy of `base`, made of what is shared with others say: what changed is
+    /// written to it and nothing is copied once more.
     ///
     /// # Errors
     /// As for [`Codecs::rebuild`].

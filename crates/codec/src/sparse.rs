@@ -138,8 +138,8 @@ fn put_head(out: &mut [u8], at: usize, gap: usize, len: usize) -> Option<usize> 
     }
 }
 
-/// Writes all runs over the base. What lies behind a short one is taken from `base` where that is at hand: to read it from the
-/// page would wait for what was just written there.
+/// Writes all runs over the base. What lies behind a short one is taken from `base` where that is at hand: to
+/// read it from the page would wait for what was just written there.
 #[inline(always)]
 fn apply(page: &mut Page, delta: &[u8], base: Option<&Page>) -> Result<(), CodecError> {
     let (mut rest, mut at) = (delta, 0);
@@ -168,7 +168,8 @@ fn apply(page: &mut Page, delta: &[u8], base: Option<&Page>) -> Result<(), Codec
     if rest.is_empty() { Ok(()) } else { Err(CodecError::Truncated(TAG)) }
 }
 
-/// The first [`WIDE`] bytes of `rest`, the end of `delta`; where it is shorter, with any behind. `None` where it is empty.
+/// The first [`WIDE`] bytes of `rest`, the end of `delta`; where it is shorter, with any behind. `None` where
+/// it is empty.
 #[inline(always)]
 fn wide_front(delta: &[u8], rest: &[u8]) -> Option<u128> {
     if let Some(bytes) = rest.first_chunk() {
@@ -191,7 +192,8 @@ fn blend(old: [u8; WIDE], bytes: u128, len: usize) -> [u8; WIDE] {
     (u128::from_le_bytes(old) & keep | bytes & !keep).to_le_bytes()
 }
 
-/// Reads what is added to a length that its field has no room for: a byte, or [`LONGER`] and two bytes to which that is added.
+/// Reads what is added to a length that its field has no room for: a byte, or [`LONGER`] and two bytes to
+/// which that is added.
 #[inline(always)]
 pub(crate) fn more(tag: CodecTag, rest: &mut &[u8]) -> Result<usize, CodecError> {
     let (byte, tail) = rest.split_first().ok_or(CodecError::Truncated(tag))?;

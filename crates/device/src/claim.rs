@@ -1,11 +1,12 @@
 //! The right to use an image file or a block device, taken before it is read and given back after its last use.
 //!
-//! A file is claimed by `flock`, shared by readers. A block device is claimed by `O_EXCL`, as the kernel's mounts and other
-//! programs do it; it has one user at a time, reader or writer. What holds the same bytes is claimed too: the backing file of a
-//! loop device, and the loop devices on a file or device. So it does not matter by which name a user comes.
+//! A file is claimed by `flock`, shared by readers. A block device is claimed by `O_EXCL`, as the kernel's
+//! mounts and other programs do it; it has one user at a time, reader or writer. What holds the same bytes is
+//! claimed too: the backing file of a loop device, and the loop devices on a file or device. So it does not
+//! matter by which name a user comes.
 //!
-//! Invariants: all or nothing is claimed. Devices are claimed before files, so of two programs that begin at the same moment one
-//! gets everything. A claim ends with the process that holds it, however that ends.
+//! Invariants: all or nothing is claimed. Devices are claimed before files, so of two programs that begin at
+//! the same moment one gets everything. A claim ends with the process that holds it, however that ends.
 
 use crate::holder::{Holder, Identity, device_number, sys_block};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
@@ -42,8 +43,8 @@ pub struct Claim {
 struct InUse(PathBuf);
 
 impl Claim {
-    /// Claims the file or device that is open as `fd`. Waits up to `patience` for a user that is about to let go; fails with
-    /// `ResourceBusy` and names the user otherwise.
+    /// Claims the file or device that is open as `fd`. Waits up to `patience` for a user that is about to let
+    /// go; fails with `ResourceBusy` and names the user otherwise.
     pub fn take(path: &Path, fd: impl AsFd, share: Share, patience: Duration) -> io::Result<Claim> {
         wait(path, patience, || attempt(path, fd.as_fd(), share))
     }
@@ -141,7 +142,8 @@ fn exclusively(path: &Path) -> io::Result<Result<OwnedFd, InUse>> {
     }
 }
 
-/// Locks a block device for those who want to know who has it. Where that fails someone keeps udev away, which does not concern us.
+/// Locks a block device for those who want to know who has it. Where that fails someone keeps udev away,
+/// which does not concern us.
 fn sign(device: &OwnedFd) {
     let _ = flock(device, FlockOperation::NonBlockingLockShared);
 }
@@ -245,8 +247,8 @@ impl Related {
         }
     }
 
-    /// What a block device is on. `whole`: the device is all that is there; the kernel itself keeps its partitions, and what is
-    /// made of it, apart from one another.
+    /// What a block device is on. `whole`: the device is all that is there; the kernel itself keeps its
+    /// partitions, and what is made of it, apart from one another.
     fn below(&mut self, identity: Identity, whole: bool) {
         let Identity::Block(device) = identity else { return };
         let folder = sys_block(device);

@@ -1,6 +1,7 @@
 //! A device that can be closed while others still hold it.
 //!
-//! Lock: one, shared by requests and exclusive while it is closed. So nothing is under way when [`Closable::close`] returns.
+//! Lock: one, shared by requests and exclusive while it is closed. So nothing is under way when
+//! [`Closable::close`] returns.
 
 use crate::{BlockDevice, WriteTag};
 use medfs_format::Block;

@@ -5,7 +5,8 @@
 //!
 //! The device that is assumed (see `docs/MEDIA.md`) has a volatile cache of any size and policy:
 //! - a write that returned, and was followed by a flush that began afterwards and returned, is durable;
-//! - a write with forced unit access is durable when it returns, and says nothing of other writes, earlier ones included;
+//! - a write with forced unit access is durable when it returns, and says nothing of other writes, earlier
+//!   ones included;
 //! - any other write may be stored or not, alone, in any order, block by block, up to the end of the epoch (the
 //!   next flush); of several pending versions of one block any one may be stored, or the old content;
 //! - a discard is a pending write of a poison pattern: no program may rely on what a discarded block reads as;

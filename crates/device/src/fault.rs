@@ -27,7 +27,8 @@ pub enum Kind {
 pub enum Effect {
     /// It fails with this error number and changes nothing.
     Fail(i32),
-    /// A write of several blocks stores some of the first ones, then fails with this error number. Other kinds just fail.
+    /// A write of several blocks stores some of the first ones, then fails with this error number. Other
+    /// kinds just fail.
     Partial(i32),
     /// A read succeeds with this many bits flipped in each block of the range. Other kinds are not concerned.
     FlipBits(u32),

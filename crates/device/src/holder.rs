@@ -1,7 +1,7 @@
 //! Who uses a device: for the message to the program that wants it too, and to tell whether waiting is of any use.
 //!
-//! What is found is what /proc and /sys show this process at one moment. It decides nothing but messages and waiting: that a
-//! device is in use is the kernel's word ([`crate::claim`]).
+//! What is found is what /proc and /sys show this process at one moment. It decides nothing but messages and
+//! waiting: that a device is in use is the kernel's word ([`crate::claim`]).
 
 use crate::mounts::{MountEntry, mounts};
 use rustix::fs::{FileType, Stat, makedev, stat};
@@ -122,8 +122,8 @@ impl Holder {
         Holder { process, mount, layer }
     }
 
-    /// Whether it will let go by itself soon: it has been unmounted, or killed, or was gone when it was looked for. One that is
-    /// about to mount looks the same until it has.
+    /// Whether it will let go by itself soon: it has been unmounted, or killed, or was gone when it was
+    /// looked for. One that is about to mount looks the same until it has.
     pub fn is_ending(&self) -> bool {
         match &self.process {
             Some(process) if process.pid == std::process::id() => false,
@@ -186,8 +186,8 @@ fn processes_with(identity: Identity) -> Vec<u32> {
     pids.filter(|pid| counts(pid) && has_claimed(*pid, identity)).collect()
 }
 
-/// Whether a process has a device open, or a file locked. A file is asked for its identity only where it may be the one: one that
-/// is on a mount whose daemon is gone would never answer.
+/// Whether a process has a device open, or a file locked. A file is asked for its identity only where it may
+/// be the one: one that is on a mount whose daemon is gone would never answer.
 fn has_claimed(pid: u32, identity: Identity) -> bool {
     let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let may_be = |file: &std::fs::DirEntry| match identity {
@@ -246,7 +246,8 @@ fn mounted_by(identity: Identity, process: &Process) -> Option<MountEntry> {
     mounts(None).ok()?.into_iter().rev().find(|entry| entry.is_medfs() && serves(entry))
 }
 
-/// A process that sees a mount of ours by its device's numbers, in a mount namespace that is not this process's, and what it sees.
+/// A process that sees a mount of ours by its device's numbers, in a mount namespace that is not this
+/// process's, and what it sees.
 pub fn in_other_namespace(device: (u32, u32)) -> Option<(Process, MountEntry)> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let ours = namespace("self")?;

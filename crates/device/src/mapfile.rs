@@ -1,11 +1,13 @@
 //! Maps of what cannot be read, in the format of GNU ddrescue's mapfiles.
 //!
-//! A map begins with the comment of the program that made it. Lines `POSITION SIZE STATUS` follow each other without a gap, behind a line with
-//! the present position. Status `-` is a range that cannot be read; `*` and `/` are ranges that ddrescue has not given up yet; `?` was not tried
-//! and `+` was read. Of a map of ddrescue's the ranges are kept as they are, but for those that were found bad here: its `+` says that a range
-//! is in the copy that ddrescue makes. What was read here is noted in comments.
+//! A map begins with the comment of the program that made it. Lines `POSITION SIZE STATUS` follow each other
+//! without a gap, behind a line with the present position. Status `-` is a range that cannot be read; `*` and
+//! `/` are ranges that ddrescue has not given up yet; `?` was not tried and `+` was read. Of a map of
+//! ddrescue's the ranges are kept as they are, but for those that were found bad here: its `+` says that a
+//! range is in the copy that ddrescue makes. What was read here is noted in comments.
 //!
-//! Invariant: the ranges of a map begin at 0, follow each other, and neighbours differ in status. Of a file that breaks the form nothing is taken.
+//! Invariant: the ranges of a map begin at 0, follow each other, and neighbours differ in status. Of a file
+//! that breaks the form nothing is taken.
 
 use crate::ranges::Ranges;
 use medfs_format::BLOCK_SIZE;
@@ -103,8 +105,8 @@ impl Mapfile {
         }
     }
 
-    /// `InvalidData` where it does not end with a device of so many bytes, but for a part of a block, so that it is of another one. `cut_short`: of
-    /// a device that may have been longer.
+    /// `InvalidData` where it does not end with a device of so many bytes, but for a part of a block, so that
+    /// it is of another one. `cut_short`: of a device that may have been longer.
     pub fn check_fits(&self, bytes: u64, cut_short: bool) -> io::Result<()> {
         let end = self.end();
         let longer = !cut_short && end.saturating_sub(bytes) >= BLOCK_SIZE as u64;
@@ -165,7 +167,8 @@ impl Mapfile {
         self.foreign.is_some()
     }
 
-    /// Whether some byte of a range is known to be bad: it could not be read, or another program has not read it, and neither was it here.
+    /// Whether some byte of a range is known to be bad: it could not be read, or another program has not read
+    /// it, and neither was it here.
     pub fn is_bad(&self, bytes: Range<u64>) -> bool {
         self.ranges.overlapping(bytes.clone()).any(|(range, mark)| {
             let part = range.start.max(bytes.start)..range.end.min(bytes.end);

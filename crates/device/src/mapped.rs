@@ -1,9 +1,10 @@
 //! A device that is spared: a block that could not be read is not read again.
 //!
-//! Every touch of a bad sector costs a dying card time, and perhaps its life. What is known to be bad, from a map or from this run, fails at once.
+//! Every touch of a bad sector costs a dying card time, and perhaps its life. What is known to be bad, from a
+//! map or from this run, fails at once.
 //!
-//! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone altogether is. Nothing is written.
-//! Lock: one around the map, a leaf; the I/O runs outside it.
+//! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone
+//! altogether is. Nothing is written. Lock: one around the map, a leaf; the I/O runs outside it.
 
 use crate::mapfile::Mapfile;
 use crate::{BlockDevice, WriteTag, read_block};

@@ -1,8 +1,9 @@
 //! Non-volatile memory beside a block device: bytes at byte offsets, durable after a fence.
 //!
-//! Invariants: what was written is durable when a [`Nvram::persist`] of its range has returned that began after the write did. Before that
-//! power loss leaves of each aligned word of eight bytes the old or the new content, each word for itself: also of what was flushed and
-//! not fenced. Calls that overlap in time are not ordered.
+//! Invariants: what was written is durable when a [`Nvram::persist`] of its range has returned that began
+//! after the write did. Before that power loss leaves of each aligned word of eight bytes the old or the new
+//! content, each word for itself: also of what was flushed and not fenced. Calls that overlap in time are not
+//! ordered.
 //! Locks: those of the implementations are leaves.
 
 use parking_lot::Mutex;
@@ -21,7 +22,8 @@ pub const LINE: u64 = 64;
 pub trait Nvram: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
-    /// Bytes at multiples of which writes do not touch what is before: a power of two, a cache line or the sector of a disk.
+    /// Bytes at multiples of which writes do not touch what is before: a power of two, a cache line or the
+    /// sector of a disk.
     fn unit(&self) -> u64;
     /// Reads bytes from `offset` on.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;

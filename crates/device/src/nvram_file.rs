@@ -1,9 +1,10 @@
-//! A file, or a block device, on another disk as non-volatile memory: a small drive whose cache survives, or a disk that is fast to flush.
+//! A file, or a block device, on another disk as non-volatile memory: a small drive whose cache survives, or
+//! a disk that is fast to flush.
 //!
-//! Every write goes through to the disk (O_DSYNC) in whole sectors; a fence has nothing left to do. So it costs what such a write does, and
-//! what survives power loss is what the disk says is durable.
-//! Invariants: it is claimed ([`crate::claim`]) until it is dropped. It is no file of a file system that lives in memory.
-//! Locks: none.
+//! Every write goes through to the disk (O_DSYNC) in whole sectors; a fence has nothing left to do. So it
+//! costs what such a write does, and what survives power loss is what the disk says is durable.
+//! Invariants: it is claimed ([`crate::claim`]) until it is dropped. It is no file of a file system that
+//! lives in memory. Locks: none.
 
 use crate::nvram::range_of;
 use crate::{Claim, Nvram, Share};

@@ -61,7 +61,8 @@ impl<D: BlockDevice> TracingDevice<D> {
         Self::new(inner, Sink::Ring { capacity, records: Mutex::new(VecDeque::new()) })
     }
 
-    /// Hands each record to `callback`, which is called from the thread that did the operation and must not use this device.
+    /// Hands each record to `callback`, which is called from the thread that did the operation and must not
+    /// use this device.
     pub fn callback(inner: D, callback: impl Fn(Record) + Send + Sync + 'static) -> TracingDevice<D> {
         Self::new(inner, Sink::Callback(Box::new(callback)))
     }

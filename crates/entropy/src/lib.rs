@@ -3,9 +3,10 @@
 //! A tenth of the page's bytes is counted; the entropy of what was seen, in integers with a table of logarithms, names
 //! the expected compression ratio in a second table. Both are 2162 bytes in all, the paper's size.
 //!
-//! The sample is words of four bytes in the order of the page, one of each ten: a word is read at once, the page is read as a cache reads ahead,
-//! and the four bytes are counted in tables of their own, so that the same byte four times is no chain of additions. Where
-//! they are in each ten changes from one to the next, so that records of every size are seen in all their places.
+//! The sample is words of four bytes in the order of the page, one of each ten: a word is read at once, the
+//! page is read as a cache reads ahead, and the four bytes are counted in tables of their own, so that the
+//! same byte four times is no chain of additions. Where they are in each ten changes from one to the next, so
+//! that records of every size are seen in all their places.
 //!
 //! A sample of 408 bytes shows less variety than 4096 have: the estimate is corrected by what that is on average
 //! (Miller and Madow: the distinct values less one, over twice the sample, in nats).
@@ -23,8 +24,8 @@ pub type Page = [u8; PAGE_SIZE];
 const WORD: usize = 4;
 /// Words of the page for each one that is sampled.
 const EACH: usize = 10;
-/// How far the place of a word is from the last one's, among its ten, in 65536ths: the golden section, so that places come evenly and never in
-/// the same order again.
+/// How far the place of a word is from the last one's, among its ten, in 65536ths: the golden section, so
+/// that places come evenly and never in the same order again.
 const TURN: u16 = 40503;
 /// Words that are sampled.
 const WORDS: usize = PAGE_SIZE / WORD / EACH;
@@ -52,7 +53,8 @@ static LOG: [u16; LOG_ENTRIES] = {
 };
 
 /// `RATIO[e]`: compressed size by LZO over the page's size, at an entropy of `e / 10` bits. Fitted by
-/// `cargo bench -p medfs-codec --bench entropy` to pages of programs, libraries, texts and databases of a Debian system.
+/// `cargo bench -p medfs-codec --bench entropy` to pages of programs, libraries, texts and databases of a
+/// Debian system.
 static RATIO: [u16; RATIO_ENTRIES] = [
     7, 26, 41, 59, 80, 84, 97, 97, 116, 128, 142, 161, 162, 179, 205, 212, 240, 277, 303, 309, 310, 313, 318,
     324, 327, 332, 340, 341, 342, 351, 369, 392, 412, 421, 423, 425, 427, 430, 434, 437, 440, 444, 449, 455,
@@ -111,8 +113,8 @@ fn sample(page: &Page) -> [[u8; 256]; WORD] {
 
 /// Counts that are looked at together.
 const LANES: usize = 16;
-/// Counts up to this one are counted themselves, for many bytes at once: most bytes of a various page occur that often at most. One less than
-/// a power of two.
+/// Counts up to this one are counted themselves, for many bytes at once: most bytes of a various page occur
+/// that often at most. One less than a power of two.
 const FEW: u8 = 7;
 
 /// [`of_counts`] of a sample whose bytes are counted in four tables.
@@ -162,8 +164,8 @@ pub fn whole_entropy(page: &Page) -> u32 {
     of_counts(&counts(page.iter().copied()), PAGE_SIZE as u32)
 }
 
-/// Bytes of a glance of [`looks_random`], which takes one or two. Of so many random bytes 30 are different on average, of
-/// twice as many 57, and fewer than 49 in one case of a thousand; of text 16 and 22.
+/// Bytes of a glance of [`looks_random`], which takes one or two. Of so many random bytes 30 are different on
+/// average, of twice as many 57, and fewer than 49 in one case of a thousand; of text 16 and 22.
 const GLANCE: usize = 32;
 /// Different bytes in one glance below which no second one is needed.
 const PLAIN: u32 = 24;

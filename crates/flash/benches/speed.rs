@@ -1,6 +1,7 @@
-//! How fast the model is, and what it takes: simulated page writes a second with content off and on, memory for each logical page, and opening
-//! a device of 128 GiB after a clean close. `cargo bench -p medfs-flash --bench speed`, and behind `--` methods and words of patterns, `content`
-//! or `opening`, for some of the rows.
+//! How fast the model is, and what it takes: simulated page writes a second with content off and on, memory
+//! for each logical page, and opening a device of 128 GiB after a clean close.
+//! `cargo bench -p medfs-flash --bench speed`, and behind `--` methods and words of patterns, `content` or
+//! `opening`, for some of the rows.
 
 use medfs_flash::synth::{Mix, Synth, bytes};
 use medfs_flash::{Described, Device, DeviceOptions, FTLS, PageCodec, Profile};

@@ -1,8 +1,9 @@
 //! The device as a block device for the file system.
 //!
-//! Time: requests of a program that runs here arrive at the host's clock, plus all the waiting for the device that the host would have
-//! done: a program that is told that a write is done goes on after the device's end of it. So latencies do not depend on how
-//! fast this machine simulates, and pauses of the program are pauses of the device.
+//! Time: requests of a program that runs here arrive at the host's clock, plus all the waiting for the device
+//! that the host would have done: a program that is told that a write is done goes on after the device's end
+//! of it. So latencies do not depend on how fast this machine simulates, and pauses of the program are pauses
+//! of the device.
 //!
 //! Locks: one around the device, held for a request; the device serves one at a time.
 

@@ -1,7 +1,8 @@
 //! The device's own time: the controller, the channels and the planes, each busy until some moment (LDC, Fig. 1).
 //!
-//! The controller works on one request at a time. It hands a page to the flash module and goes on as soon as another of its
-//! buffers is free; a read runs ahead of expanding what was read before, as far as there are buffers. All times are nanoseconds since the device was made.
+//! The controller works on one request at a time. It hands a page to the flash module and goes on as soon as
+//! another of its buffers is free; a read runs ahead of expanding what was read before, as far as there are
+//! buffers. All times are nanoseconds since the device was made.
 
 use crate::profile::{Profile, nanos};
 use std::collections::VecDeque;

@@ -77,7 +77,8 @@ impl Described {
         Described { predicted: vec![WHOLE; pages], sizes: vec![PAGE as u16; pages] }
     }
 
-    /// From now on this is what is written to a logical page: predicted ratio in units of 1 / [`WHOLE`], and bytes when compressed.
+    /// From now on this is what is written to a logical page: predicted ratio in units of 1 / [`WHOLE`], and
+    /// bytes when compressed.
     pub fn describe(&mut self, lpn: u32, predicted: u8, size: u16) {
         if let Some(known) = self.predicted.get_mut(lpn as usize) {
             *known = predicted.min(WHOLE);

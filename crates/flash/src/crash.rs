@@ -1,5 +1,6 @@
-//! The end of the machine, in tests: of what was written to the device's file since it was last synced any part may be stored, sector by sector,
-//! in any order. Every page must then read as one of the versions written since the last flush, at least as new as that flush.
+//! The end of the machine, in tests: of what was written to the device's file since it was last synced any
+//! part may be stored, sector by sector, in any order. Every page must then read as one of the versions
+//! written since the last flush, at least as new as that flush.
 
 use crate::codecs::PageCodec;
 use crate::device::policy;

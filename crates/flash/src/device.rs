@@ -136,8 +136,8 @@ pub enum Durability {
     /// What was flushed survives the end of the process by any means.
     #[default]
     Process,
-    /// It survives the end of the machine too: the file is synced, in an order in which whatever was stored is a state that power loss
-    /// could have left the device in. Erases wait for it as well.
+    /// It survives the end of the machine too: the file is synced, in an order in which whatever was stored
+    /// is a state that power loss could have left the device in. Erases wait for it as well.
     Machine,
 }
 
@@ -234,8 +234,8 @@ impl<C: DeviceCodec> Device<C> {
         Device::open_for(path, ftl, Durability::Process, Duration::ZERO)
     }
 
-    /// [`Device::open`], with flushes for the end of the machine too, or after a wait of at most `patience` for a user that is
-    /// about to let go of it.
+    /// [`Device::open`], with flushes for the end of the machine too, or after a wait of at most `patience`
+    /// for a user that is about to let go of it.
     ///
     /// # Errors
     /// No device, damaged, in use.

@@ -1,7 +1,8 @@
 //! The device's file: header, write buffer, statistics, then what `nand_file.rs` describes.
 //!
-//! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write buffer that the capacitor
-//! keeps, 1 MiB for statistics (JSON), each in two slots that are written in turn, and the parts of the NAND. The file is sparse.
+//! The header is TOML behind a magic, a length and a checksum, in the first 64 KiB; then 1 MiB for the write
+//! buffer that the capacitor keeps, 1 MiB for statistics (JSON), each in two slots that are written in turn,
+//! and the parts of the NAND. The file is sparse.
 
 use crate::durable_file::{Disk, Kept, Slots};
 use crate::error::{FlashError, Result};
@@ -215,7 +216,8 @@ pub fn header_of(path: &Path) -> Result<Header> {
     Ok(open(path, None)?.1)
 }
 
-/// What a device's file says of it, without opening it as a device: also while it is in use, when the numbers are some moments old.
+/// What a device's file says of it, without opening it as a device: also while it is in use, when the numbers
+/// are some moments old.
 ///
 /// # Errors
 /// No device, or damaged.

@@ -1,7 +1,7 @@
 //! The file behind a device: bytes at places, and when they are safe from the machine's end.
 //!
-//! [`Disk`] is a file, or, in tests, one that loses what was not synced. [`Slots`] keep one thing in two places in turn, so that the last whole
-//! version is found whenever writing is cut short.
+//! [`Disk`] is a file, or, in tests, one that loses what was not synced. [`Slots`] keep one thing in two
+//! places in turn, so that the last whole version is found whenever writing is cut short.
 
 use std::fs::File;
 use std::io;

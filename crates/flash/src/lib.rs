@@ -1,11 +1,13 @@
 //! A flash device: NAND in a file, a translation layer on it, time of its own, and a block device for a file system.
 //!
-//! [`Profile`] says what a device is made of; [`NandModel`] refuses what NAND cannot do, wears out, grows bad blocks and loses power;
-//! [`Device`] puts `medfs-ftl` on it and measures; [`FlashDevice`] is the block device. [`replay`](mod@replay) runs traces of others
-//! on it, [`experiments`] repeats *Lightweight Data Compression for Mobile Flash Storage* (LDC), [`map`] draws it.
+//! [`Profile`] says what a device is made of; [`NandModel`] refuses what NAND cannot do, wears out, grows bad
+//! blocks and loses power; [`Device`] puts `medfs-ftl` on it and measures; [`FlashDevice`] is the block
+//! device. [`replay`](mod@replay) runs traces of others on it, [`experiments`] repeats *Lightweight Data
+//! Compression for Mobile Flash Storage* (LDC), [`map`] draws it.
 //!
-//! Every time is the device's own: an operation begins when the controller, the channel and the plane are free, and takes what the
-//! profile says. Nothing here sleeps, and nothing depends on the speed of the machine. See `docs/FLASH.md`.
+//! Every time is the device's own: an operation begins when the controller, the channel and the plane are
+//! free, and takes what the profile says. Nothing here sleeps, and nothing depends on the speed of the
+//! machine. See `docs/FLASH.md`.
 #![forbid(unsafe_code)]
 
 mod block_device;

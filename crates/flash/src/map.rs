@@ -1,7 +1,7 @@
 //! A device as a picture: how worn each block is, and how much of it is valid, at a glance.
 //!
-//! Two bars say how much of its life is used and what its space holds; below, every cell is a block, or the mean of a few neighbours on large
-//! devices. SVG, by itself: no script, no font, no network.
+//! Two bars say how much of its life is used and what its space holds; below, every cell is a block, or the
+//! mean of a few neighbours on large devices. SVG, by itself: no script, no font, no network.
 
 use medfs_ftl::{BlockInfo, BlockUse};
 use std::fmt::Write;

@@ -1,8 +1,9 @@
 //! The NAND: what may be done with it, what it costs, how it wears, and how it loses power.
 //!
-//! Illegal use is refused: programming out of order or twice, programming a block whose erase was cut short, reading pages that are
-//! not written, touching bad blocks. A program or erase that power loss interrupts leaves a page that cannot be read, a
-//! block in which some pages can be read and others cannot, one that looks erased and is not, or nothing at all.
+//! Illegal use is refused: programming out of order or twice, programming a block whose erase was cut short,
+//! reading pages that are not written, touching bad blocks. A program or erase that power loss interrupts
+//! leaves a page that cannot be read, a block in which some pages can be read and others cannot, one that
+//! looks erased and is not, or nothing at all.
 
 use crate::clock::Clock;
 use crate::nand_file::{BlockState, Medium, Memory};

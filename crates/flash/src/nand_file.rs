@@ -1,14 +1,17 @@
 //! Where the bytes of the NAND live: memory, or a sparse file.
 //!
-//! The file: a header (see `device_file.rs`), 8 bytes for each block, the out-of-band bytes of all pages, the pages. Programs and erases are
-//! gathered and written in an order in which a killed process loses what is newest and nothing else: first what was
-//! programmed into blocks that were not erased meanwhile, then erased blocks in the order of their erasing, each with what was programmed
-//! into it since. So nothing is overwritten before everything programmed earlier is in the file. Of what is written at once one block may be found
-//! without another, whichever was programmed first; [`Medium::barrier`] writes what must not come later. [`Medium::sync`] writes all.
+//! The file: a header (see `device_file.rs`), 8 bytes for each block, the out-of-band bytes of all pages, the
+//! pages. Programs and erases are gathered and written in an order in which a killed process loses what is
+//! newest and nothing else: first what was programmed into blocks that were not erased meanwhile, then erased
+//! blocks in the order of their erasing, each with what was programmed into it since. So nothing is
+//! overwritten before everything programmed earlier is in the file. Of what is written at once one block may
+//! be found without another, whichever was programmed first; [`Medium::barrier`] writes what must not come
+//! later. [`Medium::sync`] writes all.
 //!
-//! Safe from the end of the machine too ([`Medium::set_durable`]): pages are synced before the state of their block says that they are written,
-//! and that before [`Medium::sync`] returns. An erase waits until everything programmed before is synced, and the next pages are
-//! written when it is itself. So whatever the machine stored when it ended is a state that power loss could have left.
+//! Safe from the end of the machine too ([`Medium::set_durable`]): pages are synced before the state of their
+//! block says that they are written, and that before [`Medium::sync`] returns. An erase waits until
+//! everything programmed before is synced, and the next pages are written when it is itself. So whatever the
+//! machine stored when it ended is a state that power loss could have left.
 
 use crate::durable_file::{Disk, Slots};
 use foldhash::HashMap;
@@ -69,8 +72,8 @@ pub(crate) trait Medium: Send {
     fn set_durable(&mut self, durable: bool);
 }
 
-/// In memory. Out-of-band bytes lie one behind the other without the zeros at their ends, so that gigabytes without content cost
-/// little.
+/// In memory. Out-of-band bytes lie one behind the other without the zeros at their ends, so that gigabytes
+/// without content cost little.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     per_block: u32,

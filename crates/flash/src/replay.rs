@@ -150,8 +150,8 @@ fn drawn_for(request: &Request, index: usize, lpn: u32, synth: &Synth) -> Drawn 
     Drawn { ratio: *ratio, predicted }
 }
 
-/// Fills a device with pages of a distribution, in order, and then overwrites a part of it at random places: what a used device
-/// is like. Its statistics begin anew afterwards.
+/// Fills a device with pages of a distribution, in order, and then overwrites a part of it at random places:
+/// what a used device is like. Its statistics begin anew afterwards.
 ///
 /// # Errors
 /// The device's.

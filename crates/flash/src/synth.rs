@@ -1,7 +1,9 @@
-//! Content for traces that have none: how well pages compress, drawn from a stated distribution, the same for the same seed.
+//! Content for traces that have none: how well pages compress, drawn from a stated distribution, the same for
+//! the same seed.
 //!
-//! The classes are the paper's (section 4): *high* compressibility is a ratio below 0.25, *medium* below 0.65, *low* below 0.95, *minimal*
-//! above. Within a class ratios are even. Pages of 64 KiB of the logical space that begin together are alike, as pages of a file are.
+//! The classes are the paper's (section 4): *high* compressibility is a ratio below 0.25, *medium* below
+//! 0.65, *low* below 0.95, *minimal* above. Within a class ratios are even. Pages of 64 KiB of the logical
+//! space that begin together are alike, as pages of a file are.
 
 use crate::codecs::Described;
 use crate::error::{FlashError, Result};

@@ -73,8 +73,9 @@ impl FlashTarget {
         Ok(target)
     }
 
-    /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty path or that of the directory,
-    /// its profile, method and codec known to exist. `None` where `argument` names something else.
+    /// A device whose file others choose (`flash:?ftl=ldc`, `flash:DIR?ftl=ldc`): the target with an empty
+    /// path or that of the directory, its profile, method and codec known to exist. `None` where `argument`
+    /// names something else.
     ///
     /// # Errors
     /// An option, profile, method or codec that does not exist.

@@ -1,6 +1,7 @@
 //! Block traces of others: what blkparse prints, MSR Cambridge's CSV, fio's I/O logs, and a plain CSV with ratios.
 //!
-//! Every line is understood or refused with its number; nothing is guessed. Requests are widened to whole pages of 4 KiB.
+//! Every line is understood or refused with its number; nothing is guessed. Requests are widened to whole
+//! pages of 4 KiB.
 
 use crate::error::{FlashError, Result};
 use medfs_iolog::Span;
@@ -39,7 +40,8 @@ pub struct Request {
     pub page: u64,
     /// Pages; 0 for flushes.
     pub pages: u32,
-    /// Of each page written entropy in bits and compressed size over the page's, where the trace says so; one for all, or one each.
+    /// Of each page written entropy in bits and compressed size over the page's, where the trace says so; one
+    /// for all, or one each.
     pub ratios: Vec<(Option<f64>, f64)>,
 }
 

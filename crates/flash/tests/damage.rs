@@ -1,5 +1,5 @@
-//! Bits that turn over in a device's file: an error for the request that reads them, never wrong data, at once and after collection has moved the page, and
-//! nothing for any other request.
+//! Bits that turn over in a device's file: an error for the request that reads them, never wrong data, at
+//! once and after collection has moved the page, and nothing for any other request.
 
 use medfs_flash::synth::bytes;
 use medfs_flash::{Device, DeviceOptions, PageCodec, Profile, policy};
@@ -11,7 +11,8 @@ use std::path::PathBuf;
 /// Pages that are written once, in the beginning.
 const COLD: u32 = 40;
 
-/// A small device in a file, and what each of its logical pages holds: the seed of its bytes and how well they compress.
+/// A small device in a file, and what each of its logical pages holds: the seed of its bytes and how well
+/// they compress.
 struct World {
     _dir: tempfile::TempDir,
     path: PathBuf,
@@ -96,7 +97,8 @@ impl World {
         newest.expect("there is one").0
     }
 
-    /// The logical pages that cannot be read. All others are right; what is said of these names the flash page, or the one behind it.
+    /// The logical pages that cannot be read. All others are right; what is said of these names the flash
+    /// page, or the one behind it.
     fn unreadable(&mut self) -> Vec<u32> {
         let mut all = Vec::new();
         for (lpn, held) in (0..).zip(self.held.clone()) {
@@ -189,7 +191,8 @@ fn many_flipped_bits_in_what_was_collected() {
     }
 }
 
-/// What waits in a write buffer that survives power loss is written with a checksum that fits: damaged bytes must not be among it.
+/// What waits in a write buffer that survives power loss is written with a checksum that fits: damaged bytes
+/// must not be among it.
 #[test]
 fn damage_that_is_being_moved_stays_damage_after_power_loss() {
     let profile = Profile::find("emmc").unwrap();

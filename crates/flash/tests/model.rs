@@ -1,4 +1,5 @@
-//! The translation layer against the reference model: every method, every profile, power cuts at every operation of the NAND.
+//! The translation layer against the reference model: every method, every profile, power cuts at every
+//! operation of the NAND.
 
 mod common;
 

@@ -203,8 +203,9 @@ impl Acl {
         value
     }
 
-    /// The ACL that a stored value was before one of its bits was flipped, of inode `ino`; `None` where more than one is possible. `perm` are the
-    /// permission bits beside an access ACL: where some of those possible have these bits, the others are not meant.
+    /// The ACL that a stored value was before one of its bits was flipped, of inode `ino`; `None` where more
+    /// than one is possible. `perm` are the permission bits beside an access ACL: where some of those
+    /// possible have these bits, the others are not meant.
     pub fn unflipped(value: &[u8], ino: u32, perm: Option<u16>) -> Option<Acl> {
         if value.len() > MOST_LOOKED_THROUGH {
             return None;

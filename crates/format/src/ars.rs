@@ -6,8 +6,8 @@
 //! | header | node 0, the root | node 1 | ..      a node: a question and two nodes behind it, or an answer
 //! ```
 //!
-//! Invariants: a [`Tree`] has a node at least, children stand behind their parent, and each node but the first is the child of
-//! exactly one. So a judgement takes as many compares as the tree is deep, and ends.
+//! Invariants: a [`Tree`] has a node at least, children stand behind their parent, and each node but the
+//! first is the child of exactly one. So a judgement takes as many compares as the tree is deep, and ends.
 
 use crate::{FormatError, Structure, crc};
 use zerocopy::little_endian::{U16, U32};

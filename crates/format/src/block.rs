@@ -1,16 +1,18 @@
 //! The 4 KiB block: the unit of every structure and of all I/O, aligned for direct I/O.
 //!
-//! Invariant: the alignment is less than a page of the machine. LLVM (up to 22 at least, so rustc 1.95 too) compiles a function wrongly
-//! for x86-64 that has a value aligned to 4096 bytes on its stack and returns early on other paths: the instructions that save
-//! registers and align the stack are left out, as the blocks of the loop that touches each page of it are not linked to those
-//! before. The function then crashes on the path that needs the value. Values aligned to less take no such loop.
+//! Invariant: the alignment is less than a page of the machine. LLVM (up to 22 at least, so rustc 1.95 too)
+//! compiles a function wrongly for x86-64 that has a value aligned to 4096 bytes on its stack and returns
+//! early on other paths: the instructions that save registers and align the stack are left out, as the blocks
+//! of the loop that touches each page of it are not linked to those before. The function then crashes on the
+//! path that needs the value. Values aligned to less take no such loop.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes in a block.
 pub const BLOCK_SIZE: usize = 4096;
 
-/// Alignment of a block in memory: what direct I/O wants of all common devices, and as much as is safe (see the module).
+/// Alignment of a block in memory: what direct I/O wants of all common devices, and as much as is safe (see
+/// the module).
 pub const BLOCK_ALIGN: usize = 2048;
 
 /// One block of the volume, aligned to [`BLOCK_ALIGN`] so that it can be handed to direct I/O.

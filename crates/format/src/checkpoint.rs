@@ -348,7 +348,8 @@ impl RawOrphanBlock {
     }
 }
 
-/// Orphans that a pack of a volume has room for, beside header, payload, the summaries of all logs and the header again.
+/// Orphans that a pack of a volume has room for, beside header, payload, the summaries of all logs and the
+/// header again.
 pub fn max_orphans(g: &Geometry) -> usize {
     let others = g.cp_payload as usize + 2 + LOG_COUNT;
     (BLOCKS_PER_SEG as usize).saturating_sub(others) * ORPHANS_PER_BLOCK

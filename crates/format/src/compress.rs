@@ -1,9 +1,9 @@
 //! Clusters of compressed files: what an inode says of them, the header before the compressed bytes, and which
 //! addresses a cluster may have.
 //!
-//! A compressed file is divided into clusters of 2^n pages, which never straddle a node. A compressed cluster has
-//! [`COMPRESS_ADDR`] in its first slot, the blocks with the compressed bytes in the next ones, and in the rest nothing or
-//! what is reserved, so that the cluster can be written as it is again.
+//! A compressed file is divided into clusters of 2^n pages, which never straddle a node. A compressed cluster
+//! has [`COMPRESS_ADDR`] in its first slot, the blocks with the compressed bytes in the next ones, and in the
+//! rest nothing or what is reserved, so that the cluster can be written as it is again.
 //! Invariant: values read from disk are checked here, once, before anything is decoded by them.
 
 use crate::file_kind::FileKind;

@@ -1,4 +1,5 @@
-//! Deltas on disk: the zone inside a file's inode block (MedFS, section 4.1.2 and Fig. 4), and compact pages (section 4.2).
+//! Deltas on disk: the zone inside a file's inode block (MedFS, section 4.1.2 and Fig. 4), and compact pages
+//! (section 4.2).
 //!
 //! The zone is the value of one extended attribute with a name space of our own, the first entry of the inline area, so
 //! that it lies wholly in the inode block. It is there while the file has room for it and need not hold any delta:
@@ -10,14 +11,16 @@
 //!   note: | page: u32 | address: u32 | pages: u16 |
 //! ```
 //!
-//! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest first; a page has
-//! one at most. The base of a delta without slices is the block that the page's address names, or zeros where that address
-//! is `NEW_ADDR`; for a page of a compressed cluster it is what the cluster holds of it. With slices it is zeros over which each slice copies `length` bytes from offset `from` of the *block* that
-//! names page `page` of inode `ino`, whatever delta that page has of its own, to offset `to`. The checksum is that of the
-//! page which delta and base make. A record of codec 0 has neither delta nor slices and says that the page is its block.
+//! `used` counts the bytes of all records. They lie in the order in which their pages came in, the oldest
+//! first; a page has one at most. The base of a delta without slices is the block that the page's address
+//! names, or zeros where that address is `NEW_ADDR`; for a page of a compressed cluster it is what the
+//! cluster holds of it. With slices it is zeros over which each slice copies `length` bytes from offset
+//! `from` of the *block* that names page `page` of inode `ino`, whatever delta that page has of its own, to
+//! offset `to`. The checksum is that of the page which delta and base make. A record of codec 0 has neither
+//! delta nor slices and says that the page is its block.
 //!
-//! *Notes* are there where the flag says so. They count in a block that an fsync wrote, and there for roll-forward alone: they are
-//! addresses that the fsync changed in direct nodes which it did not write.
+//! *Notes* are there where the flag says so. They count in a block that an fsync wrote, and there for
+//! roll-forward alone: they are addresses that the fsync changed in direct nodes which it did not write.
 //!
 //! A compact page is a block of the file beyond any end it can have: page `n` of the subtree at the inode's last nid
 //! ([`compact_start`]). It holds records for which the zone has no room:
@@ -26,8 +29,8 @@
 //! | magic: u32 | ino: u32 | sequence: u32 | used: u16 | 0: u16 | checksum: u32 | record | record | ..     zeros |
 //! ```
 //!
-//! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest sequence number.
-//! Compact pages below the zone's `first` count no more.
+//! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest
+//! sequence number. Compact pages below the zone's `first` count no more.
 
 use crate::flip::{Bit, Covered, Syndromes};
 use crate::node::NIDS_PER_BLOCK;
@@ -189,14 +192,14 @@ impl Record<'_> {
     }
 }
 
-/// First page of the part of the index of a file with this fan-out that holds its compact pages. A file with compact pages
-/// ends before it.
+/// First page of the part of the index of a file with this fan-out that holds its compact pages. A file with
+/// compact pages ends before it.
 pub fn compact_start(fanout: Fanout) -> u64 {
     first_page(COMPACT_NODE_OFFSET, fanout).expect("the last subtree has a first page")
 }
 
-/// Node offset of the first direct node below the inode's last nid: behind the inode, two direct and two indirect subtrees,
-/// the double indirect node and its first indirect node.
+/// Node offset of the first direct node below the inode's last nid: behind the inode, two direct and two
+/// indirect subtrees, the double indirect node and its first indirect node.
 const COMPACT_NODE_OFFSET: u32 = 5 + 2 * NIDS_PER_BLOCK as u32 + 2;
 
 /// The range of the zone in an inline xattr area, if there is one.
@@ -256,7 +259,8 @@ fn unique(found: Vec<Record<'_>>, structure: Structure, ino: Ino) -> Result<Vec<
     }
 }
 
-/// The records of a zone as far as its structure is sound, and what is wrong with it from there on. A page may have several.
+/// The records of a zone as far as its structure is sound, and what is wrong with it from there on. A page
+/// may have several.
 pub fn parse_prefix(zone: &[u8], ino: Ino) -> (Vec<Record<'_>>, Option<FormatError>) {
     match zone_header(zone, ino) {
         Err(error) => (Vec::new(), Some(error)),
@@ -297,8 +301,8 @@ fn parse(area: &[u8], used: usize, structure: Structure, ino: Ino) -> (Vec<Recor
     (found, None)
 }
 
-/// Fills a zone with records, in this order, without notes; `false` (zone untouched) where they do not fit. `first` stays, and
-/// whether there are compact pages.
+/// Fills a zone with records, in this order, without notes; `false` (zone untouched) where they do not fit.
+/// `first` stays, and whether there are compact pages.
 pub fn fill_zone(zone: &mut [u8], records: &[Record<'_>]) -> bool {
     let used: usize = records.iter().map(Record::size).sum();
     if ZONE_HEADER_SIZE + used > zone.len() {
@@ -341,7 +345,8 @@ pub fn notes(zone: &[u8], ino: Ino) -> Result<&[RawNote], FormatError> {
     }
 }
 
-/// Puts notes behind the records of a sound zone in place of those it had; `false` (zone untouched) where they do not fit.
+/// Puts notes behind the records of a sound zone in place of those it had; `false` (zone untouched) where
+/// they do not fit.
 pub fn set_notes(zone: &mut [u8], notes: &[RawNote]) -> bool {
     let start = ZONE_HEADER_SIZE + usize::from(u16::from_le_bytes([zone[2], zone[3]]));
     let Some(room) = zone.get_mut(start..).filter(|room| room.len() >= notes_size(notes.len())) else {

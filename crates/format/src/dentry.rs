@@ -20,8 +20,9 @@ pub const MAX_DEPTH: u32 = 63;
 pub const DIR_ENTRY_SIZE: usize = size_of::<RawDirEntry>();
 const MAX_BUCKETS: u64 = 1 << 30;
 
-/// Whether a block that a directory has is zeros. No directory has one: the first block begins with `.`, any other is made for an entry, and the last entry
-/// that goes leaves its bytes, where it does not take the block along.
+/// Whether a block that a directory has is zeros. No directory has one: the first block begins with `.`, any
+/// other is made for an entry, and the last entry that goes leaves its bytes, where it does not take the
+/// block along.
 pub fn is_blank(block: &Block) -> bool {
     block.0 == Block::ZERO.0
 }
@@ -172,7 +173,8 @@ impl<B: AsRef<[u8]>> Area<B> {
         })
     }
 
-    /// Finds a name. Large directories spend their time here, so entries are compared before they are looked at closely.
+    /// Finds a name. Large directories spend their time here, so entries are compared before they are looked
+    /// at closely.
     pub fn find(&self, name: &[u8], id: u64) -> Result<Option<Entry<'_>>, FormatError> {
         let hash = dentry_hash(name);
         let bytes = self.bytes.as_ref();

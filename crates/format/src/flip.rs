@@ -1,8 +1,9 @@
 //! The one bit whose flipping made a checksum wrong, where one bit explains it.
 //!
-//! The CRC is linear: a flipped bit changes it by a value, its syndrome, that depends on the bit's place alone. So the
-//! syndromes of all bits of a block are a table, and what a checksum is wrong by is looked up in it. Any other damage meets one
-//! of the 32,768 syndromes once in 131,072 times; who mends by this judges the result as ever.
+//! The CRC is linear: a flipped bit changes it by a value, its syndrome, that depends on the bit's place
+//! alone. So the syndromes of all bits of a block are a table, and what a checksum is wrong by is looked up
+//! in it. Any other damage meets one of the 32,768 syndromes once in 131,072 times; who mends by this judges
+//! the result as ever.
 
 use crate::crc;
 use crate::{BLOCK_SIZE, Block};

@@ -1,19 +1,22 @@
-//! A checkpoint pack of which one of its two headers is damaged, though the checkpoint was complete: the other header says all.
+//! A checkpoint pack of which one of its two headers is damaged, though the checkpoint was complete: the
+//! other header says all.
 //!
 //! ```text
 //! header | payload .. | orphans .. | summaries .. | header again
 //! ```
 //!
-//! The second header is written when everything that the checkpoint names is durable. So where it is there, and the first is damaged, the
-//! checkpoint was complete. Where the first is there and the second is not, its block still holds what was there before, if power was lost
-//! on the way; nothing tells then how much of the checkpoint is durable. What no pack has at that place shows that it was being written.
+//! The second header is written when everything that the checkpoint names is durable. So where it is there,
+//! and the first is damaged, the checkpoint was complete. Where the first is there and the second is not, its
+//! block still holds what was there before, if power was lost on the way; nothing tells then how much of the
+//! checkpoint is durable. What no pack has at that place shows that it was being written.
 
 use crate::checkpoint::{ChainVersion, RawCheckpoint, flipped_bit, verify_checksum};
 use crate::footer::footer;
 use crate::summary::{Log, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry};
 
-/// Where a summary block has its type. Orphan blocks and free ones have a zero there, and headers a part of their checksum's block.
+/// Where a summary block has its type. Orphan blocks and free ones have a zero there, and headers a part of
+/// their checksum's block.
 const TYPE_AT: usize = BLOCK_SIZE - 5;
 
 /// How far a pack's version may be ahead of the other one's; beyond it is no version of the same volume.
@@ -29,8 +32,8 @@ pub struct HeaderLeft {
 }
 
 impl HeaderLeft {
-    /// The header that counts of pack `index`, where one is damaged and the checkpoint was complete, and newer than the version `than` of the
-    /// other pack. `read` gives `None` for a block that cannot be read.
+    /// The header that counts of pack `index`, where one is damaged and the checkpoint was complete, and
+    /// newer than the version `than` of the other pack. `read` gives `None` for a block that cannot be read.
     pub fn of<E>(
         g: &Geometry,
         index: usize,
@@ -114,7 +117,8 @@ fn last_block(block: &Block, addr: BlockAddr, start: BlockAddr, g: &Geometry) ->
 /// How many bytes of a copy may be wrong for it to be taken for one whatever its version says.
 const MOST_WRONG: usize = 16;
 
-/// Whether a block that no checksum speaks for was written as a copy of a header: what lay there before it has another version, and differs in more.
+/// Whether a block that no checksum speaks for was written as a copy of a header: what lay there before it
+/// has another version, and differs in more.
 fn is_copy(found: &Block, header: &Block) -> bool {
     let wrong = found.0.iter().zip(&header.0).filter(|(a, b)| a != b).count();
     version(found) == version(header) || wrong <= MOST_WRONG

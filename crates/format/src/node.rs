@@ -201,8 +201,8 @@ impl RawExtraAttr {
 }
 
 impl RawInode {
-    /// Takes over what lies behind the name of an earlier block of the inode, where the names are as long: a [seal](crate::seal), which
-    /// counts there alone.
+    /// Takes over what lies behind the name of an earlier block of the inode, where the names are as long: a
+    /// [seal](crate::seal), which counts there alone.
     pub fn keep_seal_of(&mut self, earlier: &RawInode) {
         let len = self.i_namelen.get() as usize;
         if self.i_namelen == earlier.i_namelen && len <= NAME_LEN {
@@ -297,8 +297,8 @@ impl RawInode {
         }
     }
 
-    /// The bit of the inode's block that makes its checksum right, where one does. An inode that says it has no checksum has
-    /// one all the same where that bit says so.
+    /// The bit of the inode's block that makes its checksum right, where one does. An inode that says it has
+    /// no checksum has one all the same where that bit says so.
     pub fn flipped_bit(&self, seed: u32) -> Option<Bit> {
         static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
         let syndromes = SYNDROMES.get_or_init(|| {
@@ -366,7 +366,8 @@ impl RawInode {
         Ok(())
     }
 
-    /// Checks the extra attributes, on which the places of everything behind them depend, and the checksum, which is one of them.
+    /// Checks the extra attributes, on which the places of everything behind them depend, and the checksum,
+    /// which is one of them.
     fn validate_extra(
         &self,
         ino: Ino,

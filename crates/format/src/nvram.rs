@@ -10,10 +10,12 @@
 //!         The body of a name that a file lost is the name.
 //! ```
 //!
-//! A record is what one commit made durable. It begins at a multiple of the memory's unit, at which power loss does not mix two records.
-//! Where it does not fit before the ring's end it begins at the ring's start. The checksum of its JC covers all of it, its sequence and its
-//! generation among that, so that bytes of an earlier turn never pass. Records persist in order, one at a time: at most the last one can be
-//! torn. So what does not read as a record ends the journal, unless a later one of the same generation lies anywhere: then it is damage.
+//! A record is what one commit made durable. It begins at a multiple of the memory's unit, at which power
+//! loss does not mix two records. Where it does not fit before the ring's end it begins at the ring's start.
+//! The checksum of its JC covers all of it, its sequence and its generation among that, so that bytes of an
+//! earlier turn never pass. Records persist in order, one at a time: at most the last one can be torn. So
+//! what does not read as a record ends the journal, unless a later one of the same generation lies anywhere:
+//! then it is damage.
 //!
 //! Bytes may be anything. Reading them is bounded in time and memory.
 

@@ -4,8 +4,9 @@
 //! 0 header, information | 1 root of the tree | ... blocks of the tree, leaves, free blocks
 //! ```
 //!
-//! A block of the tree has 256 references. On each of four levels one byte of an id, from the highest, says which reference leads on; the last one leads to a
-//! leaf. A leaf has [`LEAF_RECORDS`] records behind its header, those of several ids, in any order.
+//! A block of the tree has 256 references. On each of four levels one byte of an id, from the highest, says
+//! which reference leads on; the last one leads to a leaf. A leaf has [`LEAF_RECORDS`] records behind its
+//! header, those of several ids, in any order.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -96,7 +97,8 @@ impl RawQuotaHeader {
     }
 }
 
-/// The blocks of a file of this type (0 to 2) with these records, in the order of their ids. Grace times and flags are those of `header`.
+/// The blocks of a file of this type (0 to 2) with these records, in the order of their ids. Grace times and
+/// flags are those of `header`.
 pub fn build(kind: usize, header: &RawQuotaHeader, records: &[RawQuotaRecord]) -> Vec<[u8; QUOTA_BLOCK]> {
     let mut blocks = vec![[0; QUOTA_BLOCK]; 2];
     let mut leaf: Option<(usize, usize)> = None;

@@ -1,7 +1,8 @@
 //! Nodes of removed names: one block of the chain that roll-forward follows says which names of a directory are gone.
 //!
-//! An inode block in the chain says which name its file has; nothing in it could say that a file has none any more. So the fsync of
-//! a directory that lost files writes a block that belongs, like a shared record node, to the reserved inode of the nodes.
+//! An inode block in the chain says which name its file has; nothing in it could say that a file has none any
+//! more. So the fsync of a directory that lost files writes a block that belongs, like a shared record node,
+//! to the reserved inode of the nodes.
 //!
 //! ```text
 //! | header, as of a shared record node, with a magic of its own | entry | entry | ..  zeros | node footer |
@@ -50,7 +51,8 @@ pub fn names_fit(count: usize, bytes: usize) -> bool {
     count.saturating_mul(ENTRY_SIZE).saturating_add(bytes) <= SHARED_ROOM
 }
 
-/// Whether a block is a node of removed names that was stored as a whole. `node_ino` is the reserved inode of the nodes.
+/// Whether a block is a node of removed names that was stored as a whole. `node_ino` is the reserved inode of
+/// the nodes.
 pub fn is_removed_names(block: &Block, node_ino: Ino) -> bool {
     is_stored(block, node_ino, REMOVED_MAGIC)
 }

@@ -1,25 +1,30 @@
-//! Seals: what the last node of an fsync says of the blocks that were written with it, so that one flush serves all of them.
+//! Seals: what the last node of an fsync says of the blocks that were written with it, so that one flush
+//! serves all of them.
 //!
-//! Without a seal everything that a marked node of the roll-forward log names is durable before the node is written: a flush lies between.
-//! A sealed node is written with the blocks that it depends on. After power was lost, roll-forward looks whether all of them were stored. Where
-//! one was not, the flush that the fsync waited for had not ended, nor had any later one: the log ends before that node.
+//! Without a seal everything that a marked node of the roll-forward log names is durable before the node is
+//! written: a flush lies between. A sealed node is written with the blocks that it depends on. After power
+//! was lost, roll-forward looks whether all of them were stored. Where one was not, the flush that the fsync
+//! waited for had not ended, nor had any later one: the log ends before that node.
 //!
-//! A seal lies in an inode block behind the file's name, in the bytes of `i_name` that the name does not take; in a shared record node
-//! behind its entries:
+//! A seal lies in an inode block behind the file's name, in the bytes of `i_name` that the name does not
+//! take; in a shared record node behind its entries:
 //!
 //! ```text
 //! | magic: u32 | position: u32 | durable: u32 | before: u64 | digest: u64 | runs: u16 | run | run | ..
 //!      run: | address: u32 | blocks: u16 |
 //! ```
 //!
-//! `position` counts the nodes of the log before this one, since the checkpoint. Those before `durable`, and the blocks that they name, were
-//! known to be durable when the node was written. `before` is a hash of the nodes from the last of those up to this one, `digest` one of
-//! the blocks in the runs, with their addresses: every data block that was written since the last flush, of whatever file, except those
-//! that were overwritten. The hashes are XXH3 of 64 bits, with a seed of the volume and the checkpoint ([`SealKey`]).
+//! `position` counts the nodes of the log before this one, since the checkpoint. Those before `durable`, and
+//! the blocks that they name, were known to be durable when the node was written. `before` is a hash of the
+//! nodes from the last of those up to this one, `digest` one of the blocks in the runs, with their addresses:
+//! every data block that was written since the last flush, of whatever file, except those that were
+//! overwritten. The hashes are XXH3 of 64 bits, with a seed of the volume and the checkpoint ([`SealKey`]).
 //!
 //! Invariants:
-//! 1. A node whose seal says `durable` proves by itself that everything before that was durable, whatever has happened to it since.
-//! 2. Nodes from the greatest `durable` on are looked at in their order; the first that does not prove itself ends the log.
+//! 1. A node whose seal says `durable` proves by itself that everything before that was durable, whatever has
+//!    happened to it since.
+//! 2. Nodes from the greatest `durable` on are looked at in their order; the first that does not prove itself
+//!    ends the log.
 //! 3. Seals count in nodes that carry the version of the checkpoint in force, and there alone.
 
 use crate::footer::footer;
@@ -110,7 +115,8 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Covers these blocks, whose hashes are given, in ascending order of their addresses; `None` where they are too many, or too many runs.
+    /// Covers these blocks, whose hashes are given, in ascending order of their addresses; `None` where they
+    /// are too many, or too many runs.
     pub fn of(key: SealKey, blocks: &[(BlockAddr, u64)]) -> Option<Cover> {
         if blocks.len() > MAX_COVERED {
             return None;
@@ -135,7 +141,8 @@ impl Cover {
             .flat_map(|run| (0..u32::from(run.blocks.get())).map(|n| run.addr.get().saturating_add(n)))
     }
 
-    /// Whether the blocks on the volume are those that were covered. `read` gives `None` for a block that cannot be read.
+    /// Whether the blocks on the volume are those that were covered. `read` gives `None` for a block that
+    /// cannot be read.
     fn is_stored(&self, key: SealKey, mut read: impl FnMut(BlockAddr) -> Option<Box<Block>>) -> bool {
         let found: Option<Vec<(BlockAddr, u64)>> =
             self.addrs().map(|addr| Some((addr, key.of_block(&*read(addr)?)))).collect();
@@ -258,8 +265,9 @@ impl SealedLog {
             && key.of_nodes(self.nodes[from.min(at)..at].iter().map(|&(_, hash)| hash)) == seal.before
     }
 
-    /// The first node of an fsync that had not returned, as not all that it depends on was stored: the log ends before it. `read` gives
-    /// `None` for a block that cannot be read, or that is none of the volume's data.
+    /// The first node of an fsync that had not returned, as not all that it depends on was stored: the log
+    /// ends before it. `read` gives `None` for a block that cannot be read, or that is none of the volume's
+    /// data.
     pub fn end(&self, mut read: impl FnMut(BlockAddr) -> Option<Box<Block>>) -> Option<BlockAddr> {
         let key = self.key?;
         let intact: Vec<bool> = self.seals.iter().map(|(at, seal)| self.is_intact(key, *at, seal)).collect();

@@ -1,8 +1,9 @@
 //! Shared record nodes: one block of the chain that roll-forward follows stands for the inode blocks of several files.
 //!
-//! Each entry says how a file's inode block differs from one that lies on the volume already, its *base*. Both together are
-//! the inode block that an fsync would have written at this place of the chain. The node belongs to the reserved inode of
-//! the nodes, which has no block of its own, so nothing names it: it counts until the next checkpoint, as the chain does.
+//! Each entry says how a file's inode block differs from one that lies on the volume already, its *base*.
+//! Both together are the inode block that an fsync would have written at this place of the chain. The node
+//! belongs to the reserved inode of the nodes, which has no block of its own, so nothing names it: it counts
+//! until the next checkpoint, as the chain does.
 //!
 //! ```text
 //! | magic: u32 | used: u16 | 0: u16 | checksum: u32 | entry | entry | ..  zeros | node footer |

@@ -13,7 +13,8 @@ pub enum Layouts {
     Fixed,
     /// Each inode says how large its area is, in its extra attributes, which all have.
     Flexible,
-    /// As `Flexible`, but inodes without extra attributes are of the old layout, that of [`Layouts::Fixed`]: an import has not ended.
+    /// As `Flexible`, but inodes without extra attributes are of the old layout, that of [`Layouts::Fixed`]:
+    /// an import has not ended.
     Mixed,
 }
 

@@ -92,8 +92,8 @@ pub struct RawSitJournalEntry {
     pub entry: RawSitEntry,
 }
 
-/// The journal area of a summary block (507 bytes): NAT in the hot data log, SIT in the cold data log, [`RawExtraInfo`] in the
-/// hot node log.
+/// The journal area of a summary block (507 bytes): NAT in the hot data log, SIT in the cold data log,
+/// [`RawExtraInfo`] in the hot node log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawJournal {
@@ -109,7 +109,8 @@ pub struct RawJournal {
 )]
 #[repr(C)]
 pub struct RawExtraInfo {
-    /// KiB written to the volume in its life. Known after an unmount only: other checkpoints have no summaries of node logs.
+    /// KiB written to the volume in its life. Known after an unmount only: other checkpoints have no
+    /// summaries of node logs.
     pub kbytes_written: U64,
 }
 

@@ -17,7 +17,8 @@ pub const DELTA_VERSION: u32 = 1;
 /// Features that a volume must have to hold deltas.
 pub const DELTA_FEATURES: Feature =
     Feature::EXTRA_ATTR.union(Feature::FLEXIBLE_INLINE_XATTR).union(Feature::INODE_CHECKSUM);
-/// Bit of [`RawDeltaInfo::incompat`]: inodes may lack extra attributes, as an import that gives them to all has not ended.
+/// Bit of [`RawDeltaInfo::incompat`]: inodes may lack extra attributes, as an import that gives them to all
+/// has not ended.
 pub const DELTA_OLD_LAYOUTS: u32 = 1;
 /// Bit of [`RawDeltaInfo::incompat`]: fsyncs may lie in an NVRAM beside the volume ([`crate::nvram`]).
 pub const DELTA_NVRAM: u32 = 2;
@@ -311,7 +312,8 @@ impl RawSuperblock {
         Geometry::from_superblock(self)
     }
 
-    /// Whether two agree in what matters: not in the error records and version strings, which the kernel may update in one copy at a time.
+    /// Whether two agree in what matters: not in the error records and version strings, which the kernel may
+    /// update in one copy at a time.
     pub fn agrees_with(&self, other: &RawSuperblock) -> bool {
         let strip = |sb: &RawSuperblock| RawSuperblock {
             version: [0; 256],
@@ -324,9 +326,11 @@ impl RawSuperblock {
         strip(self).as_bytes() == strip(other).as_bytes()
     }
 
-    /// The copy that counts as far as copies alone tell ([`crate::weigh`] asks the volume too), of those that are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch
-    /// between the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says that fsyncs may lie in an
-    /// NVRAM, they may. Where one has a feature more that a volume has from its beginning or not at all, it has a flipped bit.
+    /// The copy that counts as far as copies alone tell ([`crate::weigh`] asks the volume too), of those that
+    /// are valid: the first one, unless they disagree. Where one is plain and one of deltas, a switch between
+    /// the two kinds was interrupted while there were none, and the plain copy counts. Where one alone says
+    /// that fsyncs may lie in an NVRAM, they may. Where one has a feature more that a volume has from its
+    /// beginning or not at all, it has a flipped bit.
     pub fn position_in_force(valid: &[&RawSuperblock]) -> Option<usize> {
         let kind = |copy: &RawSuperblock| (copy.is_delta_volume(), copy.nvram_in_use().is_none());
         if let [first, second] = valid
@@ -350,8 +354,9 @@ impl RawSuperblock {
         self.magic.get() == DELTA_MAGIC
     }
 
-    /// Makes a superblock that of a delta volume. Where it lacks features that deltas need, it gets them, and says that inodes may
-    /// have the old layout: then all that have extra attributes must already be as these features have them.
+    /// Makes a superblock that of a delta volume. Where it lacks features that deltas need, it gets them, and
+    /// says that inodes may have the old layout: then all that have extra attributes must already be as these
+    /// features have them.
     pub fn become_delta_volume(&mut self) {
         let missing = !self.features().contains(DELTA_FEATURES);
         self.magic = DELTA_MAGIC.into();
@@ -407,8 +412,9 @@ impl RawSuperblock {
         self.seal();
     }
 
-    /// What is written, each durable before the next, to turn a copy that reads `now` into this one. Where the features change, the sectors
-    /// of a copy without checksum must not mix: the copy is useless in between, and says so in one sector.
+    /// What is written, each durable before the next, to turn a copy that reads `now` into this one. Where
+    /// the features change, the sectors of a copy without checksum must not mix: the copy is useless in
+    /// between, and says so in one sector.
     pub fn steps_from(&self, now: &RawSuperblock) -> Vec<RawSuperblock> {
         if now.feature == self.feature {
             return vec![self.clone()];

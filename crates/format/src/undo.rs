@@ -5,9 +5,10 @@
 //! 4096     header
 //! ```
 //!
-//! A header is written to the two places by turns, so that one is whole whenever the power goes; the one with the higher sequence
-//! number counts. It is written when its records are durable, and before a block on the device is changed. So a file has at least as
-//! many records as its header says, and what is behind them belongs to blocks that were not changed yet.
+//! A header is written to the two places by turns, so that one is whole whenever the power goes; the one with
+//! the higher sequence number counts. It is written when its records are durable, and before a block on the
+//! device is changed. So a file has at least as many records as its header says, and what is behind them
+//! belongs to blocks that were not changed yet.
 
 use crate::{BLOCK_SIZE, Block, FormatError, Structure, crc};
 use zerocopy::little_endian::{U32, U64};
@@ -68,8 +69,8 @@ pub struct RawUndoRecord {
     pub reserved: U64,
 }
 
-/// What the repair left in a block (16 bytes): in that of each record, in their order, and in those that any later use of the
-/// volume changes.
+/// What the repair left in a block (16 bytes): in that of each record, in their order, and in those that any
+/// later use of the volume changes.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -178,8 +179,9 @@ impl RawUndoRecord {
     }
 }
 
-/// CRC of a block's content, as the afters have it: of its second half and then of its first. In order, the CRC of a block that ends with its
-/// own CRC, as the head of a checkpoint pack does, is the same whatever it holds.
+/// CRC of a block's content, as the afters have it: of its second half and then of its first. In order, the
+/// CRC of a block that ends with its own CRC, as the head of a checkpoint pack does, is the same whatever it
+/// holds.
 pub fn block_checksum(block: &Block) -> u32 {
     let (first, second) = block.0.split_at(BLOCK_SIZE / 2);
     crc::chain(crc::f2fs(second), first)

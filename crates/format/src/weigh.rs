@@ -1,8 +1,9 @@
 //! Which of two superblocks that are both valid, and differ, is right: as far as the volume tells, field by field.
 //!
-//! A superblock without a checksum may have a flipped bit that makes another valid one. What it says can be compared with the checkpoint packs, which lie
-//! where it says and have checksums, and with inodes, whose checksums begin with its UUID. Beside the two copies what is made of both
-//! is weighed, where they differ in several places. Where nothing speaks for one, the first copy counts, as it does for Linux.
+//! A superblock without a checksum may have a flipped bit that makes another valid one. What it says can be
+//! compared with the checkpoint packs, which lie where it says and have checksums, and with inodes, whose
+//! checksums begin with its UUID. Beside the two copies what is made of both is weighed, where they differ in
+//! several places. Where nothing speaks for one, the first copy counts, as it does for Linux.
 //!
 //! Cost: some hundred blocks are read, and none where the copies agree.
 

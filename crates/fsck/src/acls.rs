@@ -1,8 +1,9 @@
-//! Judging the POSIX ACLs among an inode's attributes: the kernel answers every access that such an ACL decides with an error, root's too, where it
-//! cannot be read.
+//! Judging the POSIX ACLs among an inode's attributes: the kernel answers every access that such an ACL
+//! decides with an error, root's too, where it cannot be read.
 //!
-//! One flipped bit is turned back where only one ACL can be meant. Any other is taken away. The group's permission bits were the mask of an access
-//! ACL, and what the owning group itself was allowed is not known: they go with it, so that nobody may do more than before.
+//! One flipped bit is turned back where only one ACL can be meant. Any other is taken away. The group's
+//! permission bits were the mask of an access ACL, and what the owning group itself was allowed is not known:
+//! they go with it, so that nobody may do more than before.
 
 use crate::finding::{Code, Findings};
 use medfs_format::Ino;

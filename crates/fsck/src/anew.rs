@@ -1,12 +1,14 @@
-//! Directories whose inode is lost, while files say that they are in them, or the fsync log has names there: they are made anew, empty,
-//! with the number that they had. What was in them goes back under its own name ([`crate::lost`]), and the log can be replayed.
+//! Directories whose inode is lost, while files say that they are in them, or the fsync log has names there:
+//! they are made anew, empty, with the number that they had. What was in them goes back under its own name
+//! ([`crate::lost`]), and the log can be replayed.
 //!
-//! One that still has its entry stays where it is; of the others the place is lost, and they go to lost+found. Owner and group are those of
-//! the directory above, and nobody else may enter: what the lost inode allowed is not known.
+//! One that still has its entry stays where it is; of the others the place is lost, and they go to
+//! lost+found. Owner and group are those of the directory above, and nobody else may enter: what the lost
+//! inode allowed is not known.
 //!
-//! An inode of the last checkpoint that is lost, while the fsync log has a newer version of it, gets that one in its place: the log can be
-//! replayed on it, and nodes that it did not write stay the file's. It names the blocks that are the file's in the checkpoint; what was written
-//! since is the log's to bring.
+//! An inode of the last checkpoint that is lost, while the fsync log has a newer version of it, gets that one
+//! in its place: the log can be replayed on it, and nodes that it did not write stay the file's. It names the
+//! blocks that are the file's in the checkpoint; what was written since is the log's to bring.
 //!
 //! Memory: an entry for each directory, once one is lost.
 

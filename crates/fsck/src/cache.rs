@@ -1,5 +1,5 @@
-//! A small bounded cache of blocks, write-through: what it holds is always what the device holds, but for sectors that cannot
-//! be written ([`Medium`]).
+//! A small bounded cache of blocks, write-through: what it holds is always what the device holds, but for
+//! sectors that cannot be written ([`Medium`]).
 
 use crate::medium::Medium;
 use foldhash::{HashMap, HashMapExt};

@@ -142,8 +142,9 @@ pub fn check(dev: &dyn BlockDevice, options: &Options, progress: &mut dyn FnMut(
     Ok(report)
 }
 
-/// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume that files are read from, whether they
-/// have a name or not. What is left to be found there keeps no file from being read.
+/// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume
+/// that files are read from, whether they have a name or not. What is left to be found there keeps no file
+/// from being read.
 pub fn repair_without_names(
     dev: &dyn BlockDevice,
     options: &Options,
@@ -358,7 +359,8 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Resu
     lost::remove_foreign(w)
 }
 
-/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken out of the superblock: whoever needs it makes a new one.
+/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken
+/// out of the superblock: whoever needs it makes a new one.
 fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {

@@ -1,6 +1,8 @@
-//! Judging the compressed clusters of a file: their addresses, headers, checksums and content, and the count of saved blocks.
+//! Judging the compressed clusters of a file: their addresses, headers, checksums and content, and the count
+//! of saved blocks.
 //!
-//! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is counted anew.
+//! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is
+//! counted anew.
 
 use crate::deltas::content_of;
 use crate::file::FileWalk;
@@ -96,7 +98,8 @@ impl Judgement<'_> {
         self.fix
     }
 
-    /// Expands a compressed cluster; says what is wrong where that fails. Addresses outside the main area are not its matter.
+    /// Expands a compressed cluster; says what is wrong where that fails. Addresses outside the main area are
+    /// not its matter.
     fn expand(
         &mut self,
         compression: Compression,

@@ -1,10 +1,11 @@
 //! Compact pages as the walk comes to them: whether each is one of its file, and what becomes of those that are not.
 //!
-//! Which pages a broken compact page had records of cannot be told; a repair frees it, and says which file lost updates.
-//! The records of sound ones are judged by [`crate::zone`], once the walk of the file is through.
+//! Which pages a broken compact page had records of cannot be told; a repair frees it, and says which file
+//! lost updates. The records of sound ones are judged by [`crate::zone`], once the walk of the file is
+//! through.
 //!
-//! Invariant: a check counts a broken compact page as the block in use that it is, a repair does not, so that each fault is
-//! one finding.
+//! Invariant: a check counts a broken compact page as the block in use that it is, a repair does not, so that
+//! each fault is one finding.
 
 use crate::deltas::PLACES;
 use crate::file::{FileWalk, Region};
@@ -109,8 +110,8 @@ impl Judgement<'_> {
         Ok(true)
     }
 
-    /// A block beyond the end of a file that denies that it has compact pages. It may be any block, as fallocate can leave
-    /// some there; but a sound compact page of this very file is none of those.
+    /// A block beyond the end of a file that denies that it has compact pages. It may be any block, as
+    /// fallocate can leave some there; but a sound compact page of this very file is none of those.
     fn denied_compact_block(
         &mut self,
         f: &mut FileWalk,

@@ -197,8 +197,8 @@ impl<'r> Bases<'r> {
         Bases { rules, codecs, compressors: Compressors::default(), source: None }
     }
 
-    /// Whether a record, with its base, makes the page that it was made of; otherwise why not. `inode`, whose record it is,
-    /// was vetted.
+    /// Whether a record, with its base, makes the page that it was made of; otherwise why not. `inode`, whose
+    /// record it is, was vetted.
     pub(crate) fn judge(
         &mut self,
         image: &mut Image<'_>,

@@ -60,8 +60,8 @@ fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
 }
 
 impl Judgement<'_> {
-    /// Before entries are judged by their places: whether another hash level is the one that they were placed by, or the names
-    /// are hashed as in a directory that ignores case.
+    /// Before entries are judged by their places: whether another hash level is the one that they were placed
+    /// by, or the names are hashed as in a directory that ignores case.
     pub(crate) fn judge_level(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
         if inode.inline().contains(Inline::DENTRY) || is_opaque(inode) {
             return Ok(());
@@ -170,8 +170,8 @@ impl Judgement<'_> {
         Some((right, FileKind::Directory))
     }
 
-    /// Whether a block can be read and is not zeros, where it is a directory's. One that cannot, or is, is freed by a repair, and a check counts it as
-    /// the block in use that it is.
+    /// Whether a block can be read and is not zeros, where it is a directory's. One that cannot, or is, is
+    /// freed by a repair, and a check counts it as the block in use that it is.
     pub(crate) fn dentry_block(&mut self, f: &FileWalk, page: u64, addr: BlockAddr) -> io::Result<bool> {
         if f.dir.is_none() {
             return Ok(true);
@@ -251,7 +251,8 @@ impl Judgement<'_> {
             inode.i_current_depth = dir.depth.into();
         }
         let size = last_page.map_or(0, |page| (page + 1) * BLOCK_SIZE as u64);
-        // The kernel sets the size of a directory that it removes to zero, and frees the blocks when nobody has it open.
+        // The kernel sets the size of a directory that it removes to zero, and frees the blocks when nobody
+        // has it open.
         if inode.i_size.get() < size && !dir.is_orphan() {
             self.findings.add(
                 Code::DirSize,

@@ -1,7 +1,7 @@
 //! New entries in directories, and new directories.
 //!
-//! What names a new block is written when the block is durable: an interrupted repair leaves no directory that names what is not
-//! written yet.
+//! What names a new block is written when the block is durable: an interrupted repair leaves no directory
+//! that names what is not written yet.
 
 use crate::judgement::Judgement;
 use crate::maker::Maker;
@@ -16,7 +16,8 @@ use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::io;
 use zerocopy::IntoBytes;
 
-/// Hash levels above the deepest one in which room is looked for: those further up are full in a directory that has grown.
+/// Hash levels above the deepest one in which room is looked for: those further up are full in a directory
+/// that has grown.
 const LEVELS_BACK: u32 = 2;
 /// Room for an entry in a directory.
 pub(crate) enum Spot {
@@ -26,8 +27,8 @@ pub(crate) enum Spot {
 }
 
 impl Maker<'_, '_> {
-    /// An empty directory in another one, modelled on the root, with a number of its own or the one given; `None` where there is no
-    /// room.
+    /// An empty directory in another one, modelled on the root, with a number of its own or the one given;
+    /// `None` where there is no room.
     pub(crate) fn make_directory(
         &mut self,
         parent: Ino,
@@ -199,8 +200,8 @@ impl Maker<'_, '_> {
         Ok(true)
     }
 
-    /// Gives a directory a block where it has a hole, with the nodes that lead there; `false` where the volume is full. The inode
-    /// is the caller's to write.
+    /// Gives a directory a block where it has a hole, with the nodes that lead there; `false` where the
+    /// volume is full. The inode is the caller's to write.
     fn add_page(&mut self, dir: Ino, inode: &mut RawInode, page: u64, data: &Block) -> io::Result<bool> {
         let slots = inode.slots(self.rules.flexible());
         let Some(path) = NodePath::of(page, slots.fanout()) else { return Ok(false) };

@@ -27,7 +27,8 @@ fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String 
     }
 }
 
-/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a file with one link.
+/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a
+/// file with one link.
 fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
     let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
     if !w.image.g.in_main(addr) {

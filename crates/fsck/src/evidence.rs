@@ -1,8 +1,10 @@
-//! What a damaged inode was: a flipped bit that its checksum tells, and otherwise what speaks for one reading of it or another.
+//! What a damaged inode was: a flipped bit that its checksum tells, and otherwise what speaks for one reading
+//! of it or another.
 //!
-//! Three things speak of an inode beside itself: the type in the directory entry that names it, the owners that the summaries
-//! record of the blocks its slots name, and the entry `.` of a directory. They are asked only where the inode contradicts its
-//! checksum, its name or its own number of blocks. What they do not decide stays as it reads, or goes to lost+found.
+//! Three things speak of an inode beside itself: the type in the directory entry that names it, the owners
+//! that the summaries record of the blocks its slots name, and the entry `.` of a directory. They are asked
+//! only where the inode contradicts its checksum, its name or its own number of blocks. What they do not
+//! decide stays as it reads, or goes to lost+found.
 //!
 //! Invariant: nothing is changed without a finding that says what was taken for what.
 
@@ -317,8 +319,8 @@ fn inside(right: Inline) -> &'static str {
     if right.is_empty() { "" } else { " inside the inode" }
 }
 
-/// The kind that an inode is, of what it says and what its name says; an error where that cannot be told. `holds`: it has
-/// content or blocks; `is_dir`: these are a directory's.
+/// The kind that an inode is, of what it says and what its name says; an error where that cannot be told.
+/// `holds`: it has content or blocks; `is_dir`: these are a directory's.
 fn kind_of(
     says: Option<FileKind>,
     named: Option<FileKind>,

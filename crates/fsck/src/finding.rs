@@ -1,8 +1,8 @@
 //! What a check can find: numbered, typed, one sentence each.
 //!
 //! Invariant: a code never changes its meaning; new faults get new numbers. The hundreds are the area:
-//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09 deltas, 10 compressed clusters,
-//! 11 the medium.
+//! 01 superblock, 02 checkpoint, 03 SIT, 04 NAT, 05 SSA, 06 inode, 07 nodes and addresses, 08 directories, 09
+//! deltas, 10 compressed clusters, 11 the medium.
 
 use medfs_format::Ino;
 use serde::Serialize;
@@ -231,8 +231,8 @@ codes! {
     SliceSource = 912, Error;
     /// A base made of blocks of a file that is itself made of blocks of others.
     SliceDepth = 913, Error;
-    /// A shared record node with an entry that stands for no inode block, or a node of removed names with one of no file: the
-    /// volume cannot be rolled forward.
+    /// A shared record node with an entry that stands for no inode block, or a node of removed names with one
+    /// of no file: the volume cannot be rolled forward.
     SharedNode = 914, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;

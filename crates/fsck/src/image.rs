@@ -141,7 +141,8 @@ impl Image<'_> {
         Ok(block.entries[nid as usize % nat::ENTRIES_PER_BLOCK])
     }
 
-    /// A NAT block in force with journal and changes applied, and whether that differs from the disk or from what cannot be read.
+    /// A NAT block in force with journal and changes applied, and whether that differs from the disk or from
+    /// what cannot be read.
     pub(crate) fn nat_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.nat_block(index, self.nat_second(index));
         let mut block = self.cache.medium.read(addr)?;
@@ -160,7 +161,8 @@ impl Image<'_> {
         Ok((block, changed))
     }
 
-    /// A SIT block in force with the journal applied, and whether that differs from the disk or from what cannot be read.
+    /// A SIT block in force with the journal applied, and whether that differs from the disk or from what
+    /// cannot be read.
     pub(crate) fn sit_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.sit_block(index, self.sit_second(index));
         let mut block = self.cache.medium.read(addr)?;

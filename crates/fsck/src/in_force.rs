@@ -1,7 +1,8 @@
 //! Which of the two checkpoint packs is in force.
 //!
-//! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is damaged and the other shows that the
-//! checkpoint was complete. Journals that cannot be read are made anew from the nodes. Without any, one is made of what is left ([`no_pack`]).
+//! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is
+//! damaged and the other shows that the checkpoint was complete. Journals that cannot be read are made anew
+//! from the nodes. Without any, one is made of what is left ([`no_pack`]).
 //!
 //! Invariant: a pack that counts in place of a newer one is a finding that says so.
 
@@ -166,7 +167,8 @@ fn readable(medium: &Medium<'_>) -> impl FnMut(BlockAddr) -> io::Result<Option<B
 
 /// What is left of a damaged pack.
 enum Left {
-    /// One of its headers. Power loss puts no zeros in the place of the other one, and a sector that cannot be read is none of its doing.
+    /// One of its headers. Power loss puts no zeros in the place of the other one, and a sector that cannot
+    /// be read is none of its doing.
     Header {
         version: u64,
         other_is_blank: bool,

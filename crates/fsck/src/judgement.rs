@@ -1,6 +1,7 @@
 //! What all judges know and change: the volume, what was reached of it, and what is wrong.
 //!
-//! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`]) goes on to what a structure names.
+//! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`])
+//! goes on to what a structure names.
 
 use crate::finding::{Code, Cuts, Findings, Losses, LostFile};
 use crate::image::{CANNOT_BE_READ, Image};

@@ -1,4 +1,5 @@
-//! Reads what is fixed of a volume: superblock, the checkpoint in force, the current segments with their summaries and journals, the orphans.
+//! Reads what is fixed of a volume: superblock, the checkpoint in force, the current segments with their
+//! summaries and journals, the orphans.
 
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};

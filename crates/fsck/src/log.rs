@@ -2,15 +2,17 @@
 //!
 //! Counted, and not changed but for what the engine would refuse to replay, each mended in one write:
 //!
-//! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the file then is as its fsync
-//!   before left it.
+//! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the
+//!   file then is as its fsync before left it.
 //! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
-//! - A block that two nodes name belongs to one of them, where the other's address has a flipped bit ([`crate::log_addresses`]).
-//! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that was being written when power
-//!   was lost, and a warning; with others behind it, it is an error.
+//! - A block that two nodes name belongs to one of them, where the other's address has a flipped bit
+//!   ([`crate::log_addresses`]).
+//! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that
+//!   was being written when power was lost, and a warning; with others behind it, it is an error.
 //!
-//! The log ends before a sealed node that was not stored with all that it depends on, as for the engine. A repair that changes nodes would
-//! break the seals of those behind them, so it takes the volume's word back that there are any ([`unseal`]).
+//! The log ends before a sealed node that was not stored with all that it depends on, as for the engine. A
+//! repair that changes nodes would break the seals of those behind them, so it takes the volume's word back
+//! that there are any ([`unseal`]).
 //!
 //! The walk is bounded: no block is visited twice.
 
@@ -76,7 +78,8 @@ impl LogWalk {
     }
 }
 
-/// Follows the chain from the warm node log's next block. The caller has [unsealed](unseal) it where it is to be mended.
+/// Follows the chain from the warm node log's next block. The caller has [unsealed](unseal) it where it is to
+/// be mended.
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
     let end = end_of_sealed(image)?;
@@ -173,8 +176,8 @@ fn end_of_sealed(image: &Image<'_>) -> io::Result<Option<BlockAddr>> {
     failed.map_or(Ok(end), Err)
 }
 
-/// Before the nodes of a sealed log are mended: ends it where it ends by its seals. What it holds counts from then on whatever seals
-/// say; returns whether the superblock has to say so.
+/// Before the nodes of a sealed log are mended: ends it where it ends by its seals. What it holds counts from
+/// then on whatever seals say; returns whether the superblock has to say so.
 pub(crate) fn unseal(image: &mut Image<'_>) -> io::Result<bool> {
     if !image.raw_sb().has_seals() {
         return Ok(false);
@@ -254,8 +257,8 @@ fn is_torn(image: &Image<'_>, block: &Block) -> bool {
     is_inode && image.inode_seed().is_some_and(|seed| !inode.is_sealed(image.layouts(), seed))
 }
 
-/// A node with the fsync mark whose numbers no file can have, mended: as an inode, where it is one by its content, or without the
-/// mark.
+/// A node with the fsync mark whose numbers no file can have, mended: as an inode, where it is one by its
+/// content, or without the mark.
 fn judge_number(
     image: &Image<'_>,
     addr: BlockAddr,
@@ -298,7 +301,8 @@ fn judge_number(
     })
 }
 
-/// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where not all stand for one.
+/// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where
+/// not all stand for one.
 fn judge_entries<'b>(
     image: &mut Image<'_>,
     addr: BlockAddr,

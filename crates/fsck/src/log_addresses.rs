@@ -1,8 +1,9 @@
 //! Blocks that two nodes of the fsync log name: a roll-forward would take such a block from the file that had it first.
 //!
-//! An address is the wrong one where it is a flipped bit away from what the same slot holds in the last checkpoint, or from what the slots before and behind
-//! it lead to expect, and that is so of one of the two nodes alone. Without such a sign nothing is changed: the kernel may give a
-//! block that a file gave up since the checkpoint to another one.
+//! An address is the wrong one where it is a flipped bit away from what the same slot holds in the last
+//! checkpoint, or from what the slots before and behind it lead to expect, and that is so of one of the two
+//! nodes alone. Without such a sign nothing is changed: the kernel may give a block that a file gave up since
+//! the checkpoint to another one.
 //!
 //! Memory: [`MOST_SUSPECTS`] addresses, and those that name the same blocks.
 
@@ -20,7 +21,8 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-/// Addresses a flipped bit away from an expected one that are looked into: blocks that were merely written elsewhere can be among them.
+/// Addresses a flipped bit away from an expected one that are looked into: blocks that were merely written
+/// elsewhere can be among them.
 const MOST_SUSPECTS: usize = 1 << 16;
 
 /// The slot of a node.

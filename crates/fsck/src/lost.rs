@@ -1,7 +1,9 @@
-//! What nothing refers to gets a name again: its own in its own directory, where that fits, or else a number in lost+found.
+//! What nothing refers to gets a name again: its own in its own directory, where that fits, or else a number
+//! in lost+found.
 //!
-//! Directories come before files, and parents before their children, as a directory that has a name again reaches what its
-//! entries name. Memory: two bits for each node id, and an entry for each directory on the way up from one of them.
+//! Directories come before files, and parents before their children, as a directory that has a name again
+//! reaches what its entries name. Memory: two bits for each node id, and an entry for each directory on the
+//! way up from one of them.
 //!
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
@@ -166,8 +168,8 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Names an unreached inode in a directory; `None` where that has no room, `Some(false)` where its block ran out when the inode
-    /// was taken already.
+    /// Names an unreached inode in a directory; `None` where that has no room, `Some(false)` where its block
+    /// ran out when the inode was taken already.
     fn adopt(&mut self, home: Ino, name: &[u8], nid: Nid, kind: FileKind) -> io::Result<Option<bool>> {
         let Some(spot) = self.maker().room_in(home, name)? else { return Ok(None) };
         if self.visit(nid, home, Via::Dentry(None), "lost+found")? == Verdict::Rejected {

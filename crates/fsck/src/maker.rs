@@ -105,7 +105,8 @@ impl Maker<'_, '_> {
         Ok(Some(addr))
     }
 
-    /// A node id that is free on disk, in the walk and in the log, and which no node has that the NAT may have forgotten.
+    /// A node id that is free on disk, in the walk and in the log, and which no node has that the NAT may
+    /// have forgotten.
     pub(crate) fn new_nid(&mut self) -> io::Result<Option<Nid>> {
         let per_block = nat::ENTRIES_PER_BLOCK as u32;
         for index in self.supply.next_nid / per_block..self.image.g.nat_blocks() {

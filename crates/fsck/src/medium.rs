@@ -1,11 +1,11 @@
 //! The device as a check sees it: a sector that cannot be read is one of zeros, and is remembered.
 //!
-//! Zeros are no valid superblock, pack, node, dentry block or table, so every judge takes them for damaged, and asks here whether
-//! the device said so. A read or write that fails is tried once more. Where it fails again, another sector is read: if no
-//! sector can be read, the device is gone, and the error ends the run.
+//! Zeros are no valid superblock, pack, node, dentry block or table, so every judge takes them for damaged,
+//! and asks here whether the device said so. A read or write that fails is tried once more. Where it fails
+//! again, another sector is read: if no sector can be read, the device is gone, and the error ends the run.
 //!
-//! Invariant: a medium fails only where the whole device does. One that was made strict, for those who show what is there,
-//! fails at the first sector.
+//! Invariant: a medium fails only where the whole device does. One that was made strict, for those who show
+//! what is there, fails at the first sector.
 
 use medfs_device::{BlockDevice, WriteTag, read_block};
 use medfs_format::{Block, BlockAddr};

@@ -29,7 +29,8 @@ pub(crate) fn is_opaque(inode: &RawInode) -> bool {
     is_encrypted(inode) || inode.flags().contains(FileFlags::CASEFOLD)
 }
 
-/// Whether a directory takes no name that is made here. Where only case is ignored, numbers and lost+found have the hash that they always have.
+/// Whether a directory takes no name that is made here. Where only case is ignored, numbers and lost+found
+/// have the hash that they always have.
 pub(crate) fn is_encrypted(inode: &RawInode) -> bool {
     inode.advise().contains(Advise::ENCRYPT)
 }

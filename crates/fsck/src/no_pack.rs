@@ -1,14 +1,18 @@
-//! A checkpoint where neither pack is usable, from what is left: a copy of its header at the other end of a pack, or else the tables and nodes.
+//! A checkpoint where neither pack is usable, from what is left: a copy of its header at the other end of a
+//! pack, or else the tables and nodes.
 //!
-//! A pack whose first or last block alone is lost has the same header in the other one: the newest counts, as older ones that the pack's place
-//! may still hold are overwritten in part. Where no header is left, one is reckoned:
+//! A pack whose first or last block alone is lost has the same header in the other one: the newest counts, as
+//! older ones that the pack's place may still hold are overwritten in part. Where no header is left, one is
+//! reckoned:
 //!
-//! - Of the two copies of a NAT block the one counts that leads to the newest nodes, of a SIT block the one with the youngest segment. What the
-//!   journals held is found in the nodes, as ever when these are lost; all segments that SIT calls free are looked through for it.
-//! - Logs begin in segments that hold nothing, or on a full volume in others of their kind (`supply.rs`). Counts are those of the walk. Over-provisioning is what `mkfs` would choose.
+//! - Of the two copies of a NAT block the one counts that leads to the newest nodes, of a SIT block the one
+//!   with the youngest segment. What the journals held is found in the nodes, as ever when these are lost;
+//!   all segments that SIT calls free are looked through for it.
+//! - Logs begin in segments that hold nothing, or on a full volume in others of their kind (`supply.rs`).
+//!   Counts are those of the walk. Over-provisioning is what `mkfs` would choose.
 //!
-//! Lost for good: which files were held open without a name (they go to lost+found), the fsync log's end, and what the volume was written in
-//! its life.
+//! Lost for good: which files were held open without a name (they go to lost+found), the fsync log's end, and
+//! what the volume was written in its life.
 
 use crate::cache::Cache;
 use medfs_format::checkpoint::{self, BitmapPlaces, CHECKSUM_OFFSET, CpFlags, RawCheckpoint};

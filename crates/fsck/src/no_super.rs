@@ -1,11 +1,13 @@
 //! A superblock where no copy is usable, from what the volume shows.
 //!
-//! A checkpoint pack, found by the checksums of its headers, or by one of them where no pack is whole, says how large SIT, NAT and the main area are,
-//! and lies at the beginning of all. What it does not say is how far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that the NAT leads to or, where it is lost too, that look like nodes.
-//! Sections and zones are what `mkfs` would have chosen for these numbers. What inodes are like is seen later ([`crate::traits`]).
+//! A checkpoint pack, found by the checksums of its headers, or by one of them where no pack is whole, says
+//! how large SIT, NAT and the main area are, and lies at the beginning of all. What it does not say is how
+//! far the SSA is padded, and so where the main area begins: that is where the summaries name the nodes that
+//! the NAT leads to or, where it is lost too, that look like nodes. Sections and zones are what `mkfs` would
+//! have chosen for these numbers. What inodes are like is seen later ([`crate::traits`]).
 //!
-//! Headers that are left of both packs say where these begin; where some are lost, what has most of them where they should be is right, however many
-//! summaries agree by chance.
+//! Headers that are left of both packs say where these begin; where some are lost, what has most of them
+//! where they should be is right, however many summaries agree by chance.
 //!
 //! Invariant: where two places fit equally well none is taken. All that is guessed is said.
 
@@ -26,7 +28,8 @@ use medfs_format::superblock::{MAGIC, RawSuperblock};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, LOG_BLOCKS_PER_SEG, Nid, overprovision};
 use std::io;
 
-/// Blocks at the beginning in which a checkpoint pack is looked for (256 MiB): volumes of larger zones are found by hand.
+/// Blocks at the beginning in which a checkpoint pack is looked for (256 MiB): volumes of larger zones are
+/// found by hand.
 const LOOKED_THROUGH: u64 = 1 << 16;
 /// Headers without the other one of their pack that are asked.
 const MOST_HALVES: usize = 8;
@@ -113,7 +116,8 @@ pub fn shows_volume(dev: &dyn BlockDevice) -> io::Result<bool> {
     }
 }
 
-/// The packs that are whole, as far as can be said without a superblock; where there is none, those with one of their two headers.
+/// The packs that are whole, as far as can be said without a superblock; where there is none, those with one
+/// of their two headers.
 fn packs(medium: &Medium<'_>) -> io::Result<Vec<Seen>> {
     let (mut whole, mut halves) = (Vec::<Seen>::new(), Vec::<Seen>::new());
     let mut end = medium.block_count().min(LOOKED_THROUGH) as u32;
@@ -256,8 +260,8 @@ impl Seen {
 }
 
 impl Candidate {
-    /// With the sections and zones for which `mkfs` keeps as much back, and pads as far. Where there are none, every segment is one, which is a right
-    /// reading of every volume.
+    /// With the sections and zones for which `mkfs` keeps as much back, and pads as far. Where there are
+    /// none, every segment is one, which is a right reading of every volume.
     fn with_sections(self) -> (RawSuperblock, Geometry) {
         let g = &self.g;
         let usable = g.segment_count_main;
@@ -277,7 +281,8 @@ impl Candidate {
         let pairs = (1..=metadata).filter(|s| metadata.is_multiple_of(*s)).flat_map(|segments| {
             (1..=segments).filter(move |s| segments.is_multiple_of(*s)).map(move |s| (s, segments / s))
         });
-        // As little as possible is left behind the last zone, and one zone before the first where the volume is not a part of a disk.
+        // As little as possible is left behind the last zone, and one zone before the first where the volume
+        // is not a part of a disk.
         let best = pairs.filter(|&(section, zone)| fits(section, zone)).min_by_key(|&(section, zone)| {
             let segments = section * zone;
             (usable % segments, segments * BLOCKS_PER_SEG != g.segment0_blkaddr, section, zone)
@@ -361,7 +366,8 @@ fn some_nodes(
     if nodes.is_empty() { nodes_behind(cache, g, cp) } else { Ok(nodes) }
 }
 
-/// Blocks behind the NAT that end as nodes do which are not newer than the checkpoint. What is none by chance no summary calls so.
+/// Blocks behind the NAT that end as nodes do which are not newer than the checkpoint. What is none by chance
+/// no summary calls so.
 fn nodes_behind(
     cache: &mut Cache<'_>,
     g: &Geometry,

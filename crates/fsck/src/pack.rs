@@ -188,7 +188,8 @@ pub(crate) fn read_summaries(
 }
 
 impl Summaries {
-    /// Whether the journals are empty for certain: nothing is left in their place, and the blocks that hold them were not lost to zeros.
+    /// Whether the journals are empty for certain: nothing is left in their place, and the blocks that hold
+    /// them were not lost to zeros.
     pub(crate) fn show_empty_journals(&self, cp: &RawCheckpoint) -> bool {
         let blank = |journal: &RawJournal| journal.as_bytes().iter().all(|&byte| byte == 0);
         let has_entries = |log: usize| self.blocks[log].entries.iter().any(|entry| entry.nid.get() != 0);
@@ -332,7 +333,8 @@ fn header(image: &Image<'_>, counts: &Counts, keep_log: bool, sums: u32) -> RawC
     cp
 }
 
-/// Notes in the pack in force that errors are left, so that a mount says so. Either header alone is that of a whole pack, before and after.
+/// Notes in the pack in force that errors are left, so that a mount says so. Either header alone is that of a
+/// whole pack, before and after.
 pub(crate) fn note_errors(image: &mut Image<'_>) -> io::Result<()> {
     let (start, mut cp) = (image.g.cp_pack(image.pack), image.checkpoint());
     let mut flags = cp.flags();
@@ -360,7 +362,8 @@ fn summary_block(curseg: &Curseg) -> Box<Block> {
     block
 }
 
-/// Writes one pack: its first block is made invalid before anything else changes and written last, after the last block.
+/// Writes one pack: its first block is made invalid before anything else changes and written last, after the
+/// last block.
 fn write_pack(image: &mut Image<'_>, index: usize, blocks: &[Box<Block>], last: &Block) -> io::Result<()> {
     let medium = &image.cache.medium;
     let start = image.g.cp_pack(index);

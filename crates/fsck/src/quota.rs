@@ -1,9 +1,11 @@
 //! Judging the content of quota files: their tree, and what it says that users, groups and projects use.
 //!
-//! A repair writes a wrong file anew, in its place, with the limits that can be read. Where that has no room it marks the volume for the recount that
-//! `fsck.f2fs` makes, and the kernel leaves such files alone until then. On a volume that is marked already nothing is judged.
+//! A repair writes a wrong file anew, in its place, with the limits that can be read. Where that has no room
+//! it marks the volume for the recount that `fsck.f2fs` makes, and the kernel leaves such files alone until
+//! then. On a volume that is marked already nothing is judged.
 //!
-//! Memory: an entry for each user, group and project that has files, one for each block of a tree, and a file that is written.
+//! Memory: an entry for each user, group and project that has files, one for each block of a tree, and a file
+//! that is written.
 
 use crate::finding::{Code, Findings, counted};
 use crate::image::{CANNOT_BE_READ, Image};

@@ -1,8 +1,8 @@
-//! Nodes that cannot be read, made anew where they were from those who know what they held: the summaries say which blocks a direct node
-//! named, the footers of the nodes below say where they were in an indirect one.
+//! Nodes that cannot be read, made anew where they were from those who know what they held: the summaries say
+//! which blocks a direct node named, the footers of the nodes below say where they were in an indirect one.
 //!
-//! Such a node is taken for lost only where the NAT leads to it, in a segment of nodes, and the block is no other node. Of a compressed
-//! file nothing is made anew: no summary knows which clusters are compressed.
+//! Such a node is taken for lost only where the NAT leads to it, in a segment of nodes, and the block is no
+//! other node. Of a compressed file nothing is made anew: no summary knows which clusters are compressed.
 //!
 //! Memory: an entry for each block of a direct node that is lost, of which one pass takes [`MAX_BLOCKS`].
 
@@ -23,7 +23,8 @@ const MAX_BLOCKS: usize = 1 << 22;
 const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
 
 impl Image<'_> {
-    /// A node of a file that could not be read, made anew, with how many blocks or nodes it names; `None` where nothing is known of it.
+    /// A node of a file that could not be read, made anew, with how many blocks or nodes it names; `None`
+    /// where nothing is known of it.
     pub(crate) fn rebuilt(
         &mut self,
         ino: Ino,

@@ -1,4 +1,5 @@
-//! Makes a directory anew that an entry names and whose inode is lost, and takes a lost inode from the fsync log ([`crate::anew`]).
+//! Makes a directory anew that an entry names and whose inode is lost, and takes a lost inode from the fsync
+//! log ([`crate::anew`]).
 
 use crate::finding::Code;
 use crate::judgement::Judgement;

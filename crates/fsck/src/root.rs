@@ -1,5 +1,5 @@
-//! The root directory, without which nothing has a name: where its inode is lost it is made anew, empty, and what says that it
-//! was in it goes back to it ([`crate::lost`]).
+//! The root directory, without which nothing has a name: where its inode is lost it is made anew, empty, and
+//! what says that it was in it goes back to it ([`crate::lost`]).
 
 use crate::finding::Code;
 use crate::reach::{Verdict, Via};

@@ -1,5 +1,5 @@
-//! Judges bases made of blocks of other files ([`crate::slices`]) when the walk is through, as those files may come later than the one that
-//! needs them.
+//! Judges bases made of blocks of other files ([`crate::slices`]) when the walk is through, as those files
+//! may come later than the one that needs them.
 
 use crate::deltas::{self, Bases, Delta, Faulty, most_pages, zone_range};
 use crate::finding::Code;

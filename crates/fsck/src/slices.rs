@@ -1,8 +1,9 @@
-//! Bases made of blocks of other files: judged when the walk is through, as those files may come later than the one that
-//! needs them.
+//! Bases made of blocks of other files: judged when the walk is through, as those files may come later than
+//! the one that needs them.
 //!
-//! A file some of whose bases have slices of another file's blocks is that one's dependent. None is both a dependent and a
-//! source for others, so that nothing goes round in a circle; slices of a file's own blocks do not matter in that.
+//! A file some of whose bases have slices of another file's blocks is that one's dependent. None is both a
+//! dependent and a source for others, so that nothing goes round in a circle; slices of a file's own blocks
+//! do not matter in that.
 //!
 //! Memory: three bits for each node id, on volumes that have slices at all.
 
@@ -64,8 +65,8 @@ impl Slices {
         }
     }
 
-    /// Tells which nodes are replayed by whoever mounts the volume. Where a file's inode is among them, a block that its old
-    /// records need may have been overwritten since: nobody will read them any more.
+    /// Tells which nodes are replayed by whoever mounts the volume. Where a file's inode is among them, a
+    /// block that its old records need may have been overwritten since: nobody will read them any more.
     pub(crate) fn expect_replay(&mut self, nids: &HashSet<Nid>) {
         self.logged.clone_from(nids);
     }

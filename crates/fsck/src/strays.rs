@@ -1,13 +1,17 @@
-//! Nodes that the NAT does not lead to: where its blocks were lost, or an entry is wrong, it is made anew from the nodes themselves.
+//! Nodes that the NAT does not lead to: where its blocks were lost, or an entry is wrong, it is made anew
+//! from the nodes themselves.
 //!
-//! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of all others none is read.
-//! An entry is replaced only where it leads to no node of that number, or to an older one; what SIT says of either counts for nothing.
+//! A node says its number and its inode in its footer. SIT and SSA say which blocks hold nodes, so that of
+//! all others none is read. An entry is replaced only where it leads to no node of that number, or to an
+//! older one; what SIT says of either counts for nothing.
 //!
-//! Journals that are empty may be lost, unless their place shows that they are not: what the last checkpoint changed is then in neither table,
-//! and SIT calls its nodes free. They are in the segments that the node logs write to, before the place where these go on: there the newest node
-//! of a number counts. One whose number has no entry may be a removed file's. It counts where something names it. Those that nothing names count
-//! where the checkpoint has more nodes than were found so: a file that comes back is better than one that is lost. In a segment whose SIT entry
-//! counts more blocks than it shows, what something names counts too.
+//! Journals that are empty may be lost, unless their place shows that they are not: what the last checkpoint
+//! changed is then in neither table, and SIT calls its nodes free. They are in the segments that the node
+//! logs write to, before the place where these go on: there the newest node of a number counts. One whose
+//! number has no entry may be a removed file's. It counts where something names it. Those that nothing names
+//! count where the checkpoint has more nodes than were found so: a file that comes back is better than one
+//! that is lost. In a segment whose SIT entry counts more blocks than it shows, what something names counts
+//! too.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
@@ -81,15 +85,16 @@ impl Image<'_> {
         unreadable && !self.sit_journal.contains_key(&segno)
     }
 
-    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased with the segment's SIT entry.
+    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased with the
+    /// segment's SIT entry.
     pub(crate) fn ssa_lost(&mut self, segno: SegNo) -> io::Result<bool> {
         let addr = self.g.ssa_block(segno);
         let erased = self.sit_lost(segno) && is_erased(self.cache.get(addr)?);
         Ok(erased || self.cache.medium.is_unreadable(addr))
     }
 
-    /// Finds the blocks of the SIT that were erased: zeros, as those of segments that nothing was ever written to are too, but the
-    /// checkpoint counts more blocks than the SIT.
+    /// Finds the blocks of the SIT that were erased: zeros, as those of segments that nothing was ever
+    /// written to are too, but the checkpoint counts more blocks than the SIT.
     pub(crate) fn find_erased_sit(&mut self) -> io::Result<()> {
         let mut blocks = 0;
         for segno in 0..self.g.segment_count_main {
@@ -172,7 +177,8 @@ impl Image<'_> {
         self.lead_to(nid, stray)
     }
 
-    /// Lets the NAT lead to the nodes that nothing names, where there are some that only the journals led to among them.
+    /// Lets the NAT lead to the nodes that nothing names, where there are some that only the journals led to
+    /// among them.
     pub(crate) fn take_up_the_rest(&mut self, findings: &mut Findings) -> io::Result<()> {
         let rest = std::mem::take(&mut self.strays.doubtful);
         if self.strays.taken_up < self.strays.missing {

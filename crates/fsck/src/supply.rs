@@ -1,8 +1,9 @@
 //! Where new blocks and node ids come from.
 //!
-//! New blocks come only from segments that are free in the last checkpoint, were not reached by the walk, hold nothing of the fsync log,
-//! and nothing of nodes that the walk may still reach, whatever SIT says of them: a crash before the new checkpoint loses nothing.
-//! Memory: an entry for each segment with nodes that were not reached.
+//! New blocks come only from segments that are free in the last checkpoint, were not reached by the walk,
+//! hold nothing of the fsync log, and nothing of nodes that the walk may still reach, whatever SIT says of
+//! them: a crash before the new checkpoint loses nothing. Memory: an entry for each segment with nodes that
+//! were not reached.
 
 use crate::finding::{Code, Findings};
 use crate::image::{Curseg, Image, Stop};

@@ -307,8 +307,8 @@ impl Tables<'_, '_> {
     }
 }
 
-/// Entries below the root's are no nodes: number 0 is none, and the node and meta inodes of the kernel's memory have block 1.
-/// Tells whether the entry was another one.
+/// Entries below the root's are no nodes: number 0 is none, and the node and meta inodes of the kernel's
+/// memory have block 1. Tells whether the entry was another one.
 fn mend_reserved(nid: Nid, entry: &mut RawNatEntry, findings: &mut Findings) -> bool {
     let block_addr = u32::from(nid != 0);
     if (entry.ino.get(), entry.block_addr.get()) == (nid, block_addr) {

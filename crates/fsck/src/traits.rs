@@ -1,7 +1,9 @@
-//! What the inodes of a volume tell of its superblock, where that is lost: features, quota files, and the seed of their checksums.
+//! What the inodes of a volume tell of its superblock, where that is lost: features, quota files, and the
+//! seed of their checksums.
 //!
-//! The checksum of an inode is linear in the seed, so that each inode tells it; the one that most tell is taken, and a UUID that has this seed. A
-//! feature counts where one inode makes use of it: without it, a check would take that for damage.
+//! The checksum of an inode is linear in the seed, so that each inode tells it; the one that most tell is
+//! taken, and a UUID that has this seed. A feature counts where one inode makes use of it: without it, a
+//! check would take that for damage.
 
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;

@@ -1,11 +1,13 @@
 //! Taking a repair back: every block that it changes is kept in a file before it is changed.
 //!
-//! [`UndoDevice`] stands between a repair and its device. It gathers what is written up to a flush; what the blocks held is then
-//! written and synced to the file, and only after that the device is written. [`restore`] takes the blocks back, bit for bit,
-//! whether the repair ended or was interrupted. The file's layout is `medfs_format::undo`.
+//! [`UndoDevice`] stands between a repair and its device. It gathers what is written up to a flush; what the
+//! blocks held is then written and synced to the file, and only after that the device is written. [`restore`]
+//! takes the blocks back, bit for bit, whether the repair ended or was interrupted. The file's layout is
+//! `medfs_format::undo`.
 //!
-//! Invariants: no block of the device is changed that the file does not have. A restore writes nothing before all of the file, and
-//! the device, were found right. Memory: [`GATHERED`] blocks, and a bit for each block of those groups of blocks that change.
+//! Invariants: no block of the device is changed that the file does not have. A restore writes nothing before
+//! all of the file, and the device, were found right. Memory: [`GATHERED`] blocks, and a bit for each block
+//! of those groups of blocks that change.
 //!
 //! Lock: one, around what is gathered and the file, held during each write and flush.
 
@@ -117,8 +119,9 @@ impl<D: BlockDevice> UndoDevice<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes everything, and what the blocks hold at the end of the repair: so a restore can tell whether the volume was used
-    /// since. A file without records is removed. Returns the number of blocks that changed.
+    /// Writes everything, and what the blocks hold at the end of the repair: so a restore can tell whether
+    /// the volume was used since. A file without records is removed. Returns the number of blocks that
+    /// changed.
     pub fn finish(&self) -> io::Result<u64> {
         self.flush()?;
         let mut state = self.state();
@@ -277,7 +280,8 @@ fn witnesses(dev: &dyn BlockDevice) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// The UUIDs that a volume may have, by its superblocks: none where no copy is usable, and its areas are what is known of it.
+/// The UUIDs that a volume may have, by its superblocks: none where no copy is usable, and its areas are what
+/// is known of it.
 fn identities(dev: &dyn BlockDevice) -> io::Result<Vec<[u8; 16]>> {
     let mut good = Vec::new();
     for copy in 0..dev.block_count().min(2) {
@@ -396,8 +400,8 @@ impl Undo {
         }
     }
 
-    /// Checks all records; returns how many there are. Those behind the ones that the header tells of are of blocks that were not
-    /// changed yet, and do no harm.
+    /// Checks all records; returns how many there are. Those behind the ones that the header tells of are of
+    /// blocks that were not changed yet, and do no harm.
     fn check_records(&self) -> Result<u64, UndoError> {
         let told = self.header.records.get();
         for index in 0..told {

@@ -4,8 +4,8 @@
 //! by construction. With `fix`, what is wrong is changed in place, one block at a time; every change leaves the
 //! volume readable, and a second walk continues where an interrupted one stopped.
 //!
-//! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose link count is not 1,
-//! and for each name of the directory in hand.
+//! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose
+//! link count is not 1, and for each name of the directory in hand.
 
 use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};

@@ -1,8 +1,9 @@
 //! Delta zones: whether each record that counts, with its base, is the page whose checksum it carries.
 //!
-//! A delta that is not cannot be mended, as nothing else knows what the page was. A repair drops it, and then the page is
-//! what it was before the update; so each such finding names file and page, for those who have a copy. Where older records
-//! of the page may be in compact pages, a mark takes its place, so that none of them comes to count again.
+//! A delta that is not cannot be mended, as nothing else knows what the page was. A repair drops it, and then
+//! the page is what it was before the update; so each such finding names file and page, for those who have a
+//! copy. Where older records of the page may be in compact pages, a mark takes its place, so that none of
+//! them comes to count again.
 //!
 //! Records with slices wait for the end of the walk ([`crate::slices`]).
 
@@ -67,8 +68,8 @@ impl Judgement<'_> {
         inode.as_mut_bytes()[range.start..range.start + 4].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
     }
 
-    /// Sees to it that a file has one zone at most, as its first attribute and wholly inline; `true` where the attributes
-    /// had to change.
+    /// Sees to it that a file has one zone at most, as its first attribute and wholly inline; `true` where
+    /// the attributes had to change.
     pub(crate) fn place_zone(
         &mut self,
         f: &FileWalk,
@@ -268,7 +269,8 @@ pub(crate) fn store_zone(inode: &mut RawInode, range: Range<usize>, records: &[D
     debug_assert!(fits, "what is left of a zone fits it");
 }
 
-/// The pages that a zone has deltas of, as far as it can be read. A zone has no name, so where there is one it is part of it.
+/// The pages that a zone has deltas of, as far as it can be read. A zone has no name, so where there is one
+/// it is part of it.
 fn pages(zone: &[u8], ino: Ino) -> Vec<String> {
     let (records, error) = delta::parse_prefix(zone, ino);
     let mut pages: Vec<String> = records.iter().map(|r| r.index.to_string()).collect();

@@ -99,8 +99,8 @@ fn look(dev: &MemDevice, rng: &mut Xoshiro256PlusPlus) {
 
 const NOW: Timestamp = Timestamp { secs: 1_700_000_000, nanos: 0 };
 
-/// Rolls forward what was fsynced, or gives it up, as `medfs fsck --repair` does after the repair. Nothing where the volume
-/// asks for what is not supported.
+/// Rolls forward what was fsynced, or gives it up, as `medfs fsck --repair` does after the repair. Nothing
+/// where the volume asks for what is not supported.
 fn tied_up(dev: &MemDevice) -> Option<Arc<MemDevice>> {
     let image = Arc::new(dev.snapshot());
     let open = |recover| {

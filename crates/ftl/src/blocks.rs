@@ -1,7 +1,8 @@
 //! Every block: its state, what is valid in it, how worn it is; which is collected next, and which are free.
 //!
-//! Full blocks are in doubly linked lists by their score, and in others by how many of their pages hold anything valid, so that the choice of a
-//! victim by either and a change of both take constant time. Free blocks are ordered by wear, for each unit.
+//! Full blocks are in doubly linked lists by their score, and in others by how many of their pages hold
+//! anything valid, so that the choice of a victim by either and a change of both take constant time. Free
+//! blocks are ordered by wear, for each unit.
 
 use crate::WHOLE;
 use crate::nand::Geometry;
@@ -79,7 +80,8 @@ pub struct BlockInfo {
     pub valid_bytes: u32,
     /// Pages written.
     pub written: u16,
-    /// Mean predicted ratio of its valid uncompressed pages in units of 1 / [`WHOLE`](crate::WHOLE); 200 where there are none.
+    /// Mean predicted ratio of its valid uncompressed pages in units of 1 / [`WHOLE`](crate::WHOLE); 200
+    /// where there are none.
     pub ratio: u8,
 }
 
@@ -168,9 +170,10 @@ impl Lists {
 
 /// All blocks.
 ///
-/// 1. A block is in both lists of victims exactly while it is [`State::Full`], and in its unit's free ones exactly while it is
-///    [`State::Free`].
-/// 2. Its places in the lists are those of its score and of its pages at the last [`Blocks::rescore`], which follows every change of either.
+/// 1. A block is in both lists of victims exactly while it is [`State::Full`], and in its unit's free ones
+///    exactly while it is [`State::Free`].
+/// 2. Its places in the lists are those of its score and of its pages at the last [`Blocks::rescore`], which
+///    follows every change of either.
 /// 3. `free_count` is the number of free blocks of all units; a free block's wear does not change.
 pub(crate) struct Blocks {
     all: Vec<Block>,

@@ -148,8 +148,8 @@ pub struct RawTrims {
     pub zero: U32,
 }
 
-/// The beginning of the image of the write buffer. Pages follow, each a [`RawSpareRecord`] and its bytes; then [`RawRun`]s that were trimmed, and
-/// the CRC-32 of all before.
+/// The beginning of the image of the write buffer. Pages follow, each a [`RawSpareRecord`] and its bytes;
+/// then [`RawRun`]s that were trimmed, and the CRC-32 of all before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawImage {

@@ -38,8 +38,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         }
     }
 
-    /// Makes a medium anew: everything on it is lost. Blocks that read as erased are taken to be so: one whose last erase was cut short
-    /// must be erased before.
+    /// Makes a medium anew: everything on it is lost. Blocks that read as erased are taken to be so: one
+    /// whose last erase was cut short must be erased before.
     ///
     /// # Errors
     /// [`FtlError::WornOut`] where the good blocks are too few for the logical pages; the medium's.
@@ -53,7 +53,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// [`Ftl::retained`] gave at the moment power was lost.
     ///
     /// # Errors
-    /// [`FtlError::Unformatted`], [`FtlError::Incompatible`], [`FtlError::Corrupt`]; the medium's. The medium is given back.
+    /// [`FtlError::Unformatted`], [`FtlError::Incompatible`], [`FtlError::Corrupt`]; the medium's. The medium
+    /// is given back.
     pub fn open(
         nand: N,
         codec: C,
@@ -73,9 +74,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         (collector, Hands { store, reader, packer })
     }
 
-    /// Writes neighbouring logical pages, one request of the host. Each of `pages` has 4096 bytes, or none where the codec has
-    /// no content. When it returns without an error the pages are on flash or in the write buffer; the controller has waited
-    /// for what it programmed.
+    /// Writes neighbouring logical pages, one request of the host. Each of `pages` has 4096 bytes, or none
+    /// where the codec has no content. When it returns without an error the pages are on flash or in the
+    /// write buffer; the controller has waited for what it programmed.
     ///
     /// # Errors
     /// Beyond the end; the medium's; [`FtlError::WornOut`].
@@ -148,8 +149,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         Ok(())
     }
 
-    /// Collects while the controller's clock is before `until` and there is something to gain; how often the caller looks
-    /// is up to the granularity of a page. Returns whether anything was done.
+    /// Collects while the controller's clock is before `until` and there is something to gain; how often the
+    /// caller looks is up to the granularity of a page. Returns whether anything was done.
     ///
     /// # Errors
     /// The medium's.
@@ -161,7 +162,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
     /// Writes down all that changed, so that recovery begins here. `clean`: nothing will follow.
     ///
     /// # Errors
-    /// The medium's; [`FtlError::WornOut`] where the map's region has too many bad blocks. The last checkpoint stands then.
+    /// The medium's; [`FtlError::WornOut`] where the map's region has too many bad blocks. The last
+    /// checkpoint stands then.
     pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.store.checkpoint(clean)
     }
@@ -197,8 +199,9 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         (self.store.medium.nand, self.packer.codec)
     }
 
-    /// Compares every entry of the map with the out-of-band bytes it names, every count with what the entries add up to, and, where pages have
-    /// content, all that is in use with its checksum. Damaged content is counted and no error, as the layer itself agrees.
+    /// Compares every entry of the map with the out-of-band bytes it names, every count with what the entries
+    /// add up to, and, where pages have content, all that is in use with its checksum. Damaged content is
+    /// counted and no error, as the layer itself agrees.
     ///
     /// # Errors
     /// [`FtlError::Corrupt`] with the first difference; the medium's.
@@ -255,8 +258,8 @@ impl<N: Nand, C: Codec> Ftl<N, C> {
         Ok(self.store.entry(lpn)?.map(|e| (e.page, e.index, e.compressed)))
     }
 
-    /// Memory in use in bytes: 8 for each logical page (the map, of which only what was needed is loaded), 1 for each flash page
-    /// (valid records), 56 for each block, and the buffers.
+    /// Memory in use in bytes: 8 for each logical page (the map, of which only what was needed is loaded), 1
+    /// for each flash page (valid records), 56 for each block, and the buffers.
     pub fn ram_bytes(&self) -> usize {
         self.store.ram_bytes()
             + self.reader.ram_bytes()

@@ -1,9 +1,9 @@
 //! A flash translation layer that compresses selectively: the core, for simulators and for firmware.
 //!
-//! [`Ftl`] maps logical pages of 4 KiB to places on a NAND device ([`Nand`]), collects garbage, levels wear, survives power
-//! loss at every operation, and compresses what its [`Policy`] says is worth it: *Lightweight Data Compression for Mobile
-//! Flash Storage* (LDC), with the baselines the paper compares with. It needs `alloc` and nothing else; time, the medium
-//! and the compressor are passed in ([`Nand`], [`Codec`]).
+//! [`Ftl`] maps logical pages of 4 KiB to places on a NAND device ([`Nand`]), collects garbage, levels wear,
+//! survives power loss at every operation, and compresses what its [`Policy`] says is worth it: *Lightweight
+//! Data Compression for Mobile Flash Storage* (LDC), with the baselines the paper compares with. It needs
+//! `alloc` and nothing else; time, the medium and the compressor are passed in ([`Nand`], [`Codec`]).
 //!
 //! The rooms, from the lowest up; a room knows those before it:
 //!

@@ -42,7 +42,8 @@ impl Geometry {
 /// Why a NAND operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NandError {
-    /// The operation is never allowed: programming twice or out of order, reading unwritten pages, touching a bad block.
+    /// The operation is never allowed: programming twice or out of order, reading unwritten pages, touching a
+    /// bad block.
     Illegal(&'static str, u32),
     /// A program or erase did not take: the block is worn out and must not be used again.
     Failed(u32),
@@ -79,8 +80,9 @@ pub enum Work {
 
 /// A NAND device and its controller's clock.
 ///
-/// `program` returns as soon as the controller may go on: with two page buffers it compresses the next page while the last one
-/// is programmed (LDC, Fig. 1). The outcome of a program is known when it returns, its time is not over.
+/// `program` returns as soon as the controller may go on: with two page buffers it compresses the next page
+/// while the last one is programmed (LDC, Fig. 1). The outcome of a program is known when it returns, its
+/// time is not over.
 pub trait Nand {
     /// The device's shape. Never changes.
     fn geometry(&self) -> Geometry;
@@ -92,8 +94,9 @@ pub trait Nand {
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError>;
     /// Erases a block.
     fn erase(&mut self, block: u32) -> Result<(), NandError>;
-    /// When it returns, nothing that is programmed or erased from now on can be found after power loss without all that was before. NAND needs
-    /// nothing for that; a model that writes its medium down later than it is told to does.
+    /// When it returns, nothing that is programmed or erased from now on can be found after power loss
+    /// without all that was before. NAND needs nothing for that; a model that writes its medium down later
+    /// than it is told to does.
     fn barrier(&mut self) -> Result<(), NandError> {
         Ok(())
     }
@@ -126,8 +129,8 @@ pub trait Codec {
     const CONTENT: bool;
     /// Foretells the compressed size over the page's, in units of 1 / [`WHOLE`](crate::WHOLE).
     fn predict(&mut self, lpn: u32, page: &[u8]) -> u8;
-    /// Compresses a page into `out` (4096 bytes, or none without content) and returns the size; `None` where it does not
-    /// become smaller.
+    /// Compresses a page into `out` (4096 bytes, or none without content) and returns the size; `None` where
+    /// it does not become smaller.
     fn compress(&mut self, lpn: u32, page: &[u8], out: &mut [u8]) -> Option<usize>;
     /// Expands what [`Codec::compress`] made to a whole page.
     fn expand(&mut self, packed: &[u8], out: &mut [u8]) -> Result<(), CodecFailed>;

@@ -1,7 +1,7 @@
 //! The out-of-band bytes of a flash page: whose data it holds, and since when.
 //!
-//! A [`RawSpareHeader`], then for pages of data a [`RawSpareRecord`] for each logical page and, where pages have content, its CRC-32; for
-//! pages of the map a [`RawMapSpare`].
+//! A [`RawSpareHeader`], then for pages of data a [`RawSpareRecord`] for each logical page and, where pages
+//! have content, its CRC-32; for pages of the map a [`RawMapSpare`].
 
 use crate::PAGE;
 use crate::format::{self, RECORD_COMPRESSED, RawMapSpare, RawSpareHeader, RawSpareRecord};

@@ -32,8 +32,9 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The largest predicted ratio at which compressing a request of so many pages does not make it slower (Eq. 2): for one
-    /// page `(tw - tc) / tw`, for n `(tw - tc) / (tw - tc + tc / n)`, as Eq. 1 yields. `None` where no ratio is small enough.
+    /// The largest predicted ratio at which compressing a request of so many pages does not make it slower
+    /// (Eq. 2): for one page `(tw - tc) / tw`, for n `(tw - tc) / (tw - tc + tc / n)`, as Eq. 1 yields.
+    /// `None` where no ratio is small enough.
     pub fn threshold(&self, pages: u32) -> Option<u8> {
         let spared = self.write.checked_sub(self.compress)? * u64::from(pages.max(1));
         let ratio = spared * u64::from(WHOLE) / (spared + self.compress).max(1);
@@ -78,8 +79,9 @@ pub trait Policy: Send {
     fn collect(&self, _ratio: u8, compressed: bool) -> Collect {
         if compressed { Collect::Pack } else { Collect::Keep }
     }
-    /// Bytes of a flash page that moving this page takes (S of Eq. 4). Of pages that are packed within flash pages the share
-    /// of a page that they fill: of two thirds of a page only one fits, so moving it frees nothing.
+    /// Bytes of a flash page that moving this page takes (S of Eq. 4). Of pages that are packed within flash
+    /// pages the share of a page that they fill: of two thirds of a page only one fits, so moving it frees
+    /// nothing.
     fn occupies(&self, size: u16, ratio: u8, compressed: bool, geometry: &Geometry) -> u32 {
         if !compressed || self.collect(ratio, true) == Collect::PackAcross {
             return u32::from(size);
@@ -141,8 +143,9 @@ impl Policy for Selective {
     }
 }
 
-/// `ldc`: [`Selective`] with the compression-aware garbage collector (LDC, section 5.3): uncompressed pages lie in blocks with
-/// others of a similar ratio, Eq. 4 chooses the block, and what is compressible is compressed as it moves.
+/// `ldc`: [`Selective`] with the compression-aware garbage collector (LDC, section 5.3): uncompressed pages
+/// lie in blocks with others of a similar ratio, Eq. 4 chooses the block, and what is compressible is
+/// compressed as it moves.
 #[derive(Debug, Clone, Copy)]
 pub struct Lightweight(pub Costs);
 
@@ -176,8 +179,9 @@ impl Policy for Lightweight {
     }
 }
 
-/// `ldc-hc`: [`Lightweight`], with uncompressed pages that are minimally compressible apart by how soon they die: what the host calls hot, what
-/// it does not, and what survived a collection. Hot and cold separation beside ratio grouping, with two logs more.
+/// `ldc-hc`: [`Lightweight`], with uncompressed pages that are minimally compressible apart by how soon they
+/// die: what the host calls hot, what it does not, and what survived a collection. Hot and cold separation
+/// beside ratio grouping, with two logs more.
 #[derive(Debug, Clone, Copy)]
 pub struct Separating(pub Lightweight);
 

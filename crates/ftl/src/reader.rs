@@ -17,9 +17,10 @@ pub(crate) enum Reason {
 
 /// The flash page read last, and the one behind it.
 ///
-/// 1. While `cached` names a flash page, `page` and `spare` are its bytes and its out-of-band bytes, and `damaged` says whether they fit
-///    each other.
-/// 2. Nothing is programmed or erased between the reading of a page and its last use: a caller that does so calls [`Reader::forget`] before.
+/// 1. While `cached` names a flash page, `page` and `spare` are its bytes and its out-of-band bytes, and
+///    `damaged` says whether they fit each other.
+/// 2. Nothing is programmed or erased between the reading of a page and its last use: a caller that does so
+///    calls [`Reader::forget`] before.
 pub(crate) struct Reader {
     cached: Option<u32>,
     /// What is in `page` is not what was programmed.
@@ -123,7 +124,8 @@ impl Reader {
         self.spare.records = records;
     }
 
-    /// Copies the stored bytes of a record that begins at this byte of the page that is loaded. Returns whether they are what was programmed.
+    /// Copies the stored bytes of a record that begins at this byte of the page that is loaded. Returns
+    /// whether they are what was programmed.
     pub(crate) fn copy<N: Nand>(
         &mut self,
         medium: &mut Medium<N>,

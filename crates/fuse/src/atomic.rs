@@ -1,12 +1,13 @@
 //! F2FS's atomic-write ioctls under a kernel that caches writes.
 //!
-//! Between START and COMMIT the application's writes are in the kernel's page cache; the engine sees them only when the
-//! kernel writes them back. So START first makes the kernel write back what is older, COMMIT what belongs to the
-//! transaction, and ABORT makes it forget what the engine has dropped. All of that is nested work ([`WorkerPool::with_spare_worker`]).
+//! Between START and COMMIT the application's writes are in the kernel's page cache; the engine sees them
+//! only when the kernel writes them back. So START first makes the kernel write back what is older, COMMIT
+//! what belongs to the transaction, and ABORT makes it forget what the engine has dropped. All of that is
+//! nested work ([`WorkerPool::with_spare_worker`]).
 //!
-//! F2FS aborts when the file is closed. We serve neither OPEN nor FLUSH, so a process that dies in the middle is noticed
-//! by its pidfd: its transactions are aborted then. (Another process that gets at the file within those microseconds may
-//! still see pages of the dead one's transaction.)
+//! F2FS aborts when the file is closed. We serve neither OPEN nor FLUSH, so a process that dies in the middle
+//! is noticed by its pidfd: its transactions are aborted then. (Another process that gets at the file within
+//! those microseconds may still see pages of the dead one's transaction.)
 //!
 //! Lock: `Watched::state` is a leaf, held across no call of the engine or the kernel's.
 

@@ -214,7 +214,8 @@ impl MountConfig {
         GENERIC.iter().map(|(name, ..)| *name)
     }
 
-    /// The options of the mount in force, as they would be given to have them; those that the engine shows too are left out.
+    /// The options of the mount in force, as they would be given to have them; those that the engine shows
+    /// too are left out.
     pub fn in_force(&self) -> Vec<String> {
         let set = |flag: MountFlags| self.flags.contains(flag);
         let flags = GENERIC.iter().filter(|(_, flag, sets, shared)| *sets && !shared && set(*flag));
@@ -223,7 +224,8 @@ impl MountConfig {
         words.chain(own).chain(self.more_options.iter().cloned()).collect()
     }
 
-    /// The generic options in words, for fusermount3. It does not know the ones about access times, which are the engine's.
+    /// The generic options in words, for fusermount3. It does not know the ones about access times, which are
+    /// the engine's.
     pub(crate) fn flag_words(&self) -> impl Iterator<Item = &'static str> {
         let flags =
             self.flags.difference(MountFlags::RELATIME | MountFlags::STRICTATIME | MountFlags::NODIRATIME);

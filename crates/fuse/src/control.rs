@@ -1,4 +1,5 @@
-//! Reaching the daemon of a mounted volume through the mount itself: private ioctls on any of its directories, and on a file about itself.
+//! Reaching the daemon of a mounted volume through the mount itself: private ioctls on any of its
+//! directories, and on a file about itself.
 //!
 //! The kernel's `sync(2)` does not reach a daemon on a plain `fuse` mount, and statistics have no other way out that
 //! needs no file of its own. Anyone who can open the directory may ask, as with `sync(2)` and `statfs(2)`.
@@ -151,8 +152,8 @@ fn read_stats(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -
     }
 }
 
-/// Unmounts the volume mounted on a directory. [`Error::Busy`] where it is in use, unless its daemon is gone: then nothing
-/// more can be written, and it is taken out of sight.
+/// Unmounts the volume mounted on a directory. [`Error::Busy`] where it is in use, unless its daemon is gone:
+/// then nothing more can be written, and it is taken out of sight.
 pub fn unmount(dir: &Path) -> Result<()> {
     match crate::mount::detach(dir, false) {
         Err(Error::Busy(_)) if is_abandoned(dir) => crate::mount::detach(dir, true),

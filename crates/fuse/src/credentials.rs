@@ -4,8 +4,9 @@
 //! ioctls by their number and what a change of content does to set-id bits, is judged here as a file system
 //! in the kernel judges it.
 //!
-//! Invariants: what cannot be found out counts as not held. A capability counts in the daemon's own user namespace alone, and
-//! only where `/proc` numbers processes as the request does. The caller waits for our reply, so its number names no other process.
+//! Invariants: what cannot be found out counts as not held. A capability counts in the daemon's own user
+//! namespace alone, and only where `/proc` numbers processes as the request does. The caller waits for our
+//! reply, so its number names no other process.
 
 use crate::abi::InHeader;
 use crate::request::Errno;

@@ -1,10 +1,11 @@
-//! What the kernel lets its page cache hold of this mount: the limit on dirty bytes, and whether each write is followed by
-//! its own writing back.
+//! What the kernel lets its page cache hold of this mount: the limit on dirty bytes, and whether each write
+//! is followed by its own writing back.
 //!
-//! The limit is the backing device's under `/sys/class/bdi`: one hundredth of what all dirty pages may take, strictly, as
-//! FUSE sets it. Root may lower it. A mount with the flag `sync` has every write(2) written back, and fail where that
-//! fails, also through files that were opened before. Changing the flag writes back what is dirty, for which the daemon
-//! must be serving requests: only a thread that serves none may call here.
+//! The limit is the backing device's under `/sys/class/bdi`: one hundredth of what all dirty pages may take,
+//! strictly, as FUSE sets it. Root may lower it. A mount with the flag `sync` has every write(2) written
+//! back, and fail where that fails, also through files that were opened before. Changing the flag writes back
+//! what is dirty, for which the daemon must be serving requests: only a thread that serves none may call
+//! here.
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::mount::FsPickFlags;

@@ -1,4 +1,5 @@
-//! The FUSE mount of a volume, or of anything else that is [`medfs::Files`]: it translates the kernel's requests and nothing else.
+//! The FUSE mount of a volume, or of anything else that is [`medfs::Files`]: it translates the kernel's
+//! requests and nothing else.
 //!
 //! # Why an own protocol layer
 //!
@@ -11,14 +12,14 @@
 //!
 //! * **Names and attributes are kept long**: the daemon is the only writer. What the engine changes behind the
 //!   kernel's back, a file's block count when the page cache is written back, is invalidated once a second.
-//! * **OPEN is served** only because of the flags that forbid it (immutable, append-only), of which the kernel does not
-//!   know, and to keep files that are written synchronously out of the page cache. Nothing is kept for an open file; its
-//!   handle says how it was opened.
-//! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are counted by
-//!   lookups; O_TRUNC arrives as SETATTR.
+//! * **OPEN is served** only because of the flags that forbid it (immutable, append-only), of which the
+//!   kernel does not know, and to keep files that are written synchronously out of the page cache. Nothing is
+//!   kept for an open file; its handle says how it was opened.
+//! * **OPENDIR, FLUSH and ACCESS are not** (`ENOSYS`, answered once): the kernel does without. References are
+//!   counted by lookups; O_TRUNC arrives as SETATTR.
 //! * **Writeback cache**: sizes and times of regular files are the kernel's. Questions about what is on disk
-//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `pool`. What it may hold, and
-//!   what becomes of writes where room is short, see `room`.
+//!   (SEEK_DATA, SEEK_HOLE, the atomic-write ioctls) first make it write the file back, see `pool`. What it
+//!   may hold, and what becomes of writes where room is short, see `room`.
 //! * **Set-id bits and capabilities** (HANDLE_KILLPRIV_V2): the kernel says when a write or truncation clears them.
 //! * **The umask is left to us** (DONT_MASK), because a default ACL replaces it.
 //! * **COLLAPSE_RANGE and INSERT_RANGE** are refused by the kernel itself before they reach a FUSE daemon.

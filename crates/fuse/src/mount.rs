@@ -19,8 +19,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A block device that the kernel has claimed for a `fuseblk` mount, which is not to be seen yet. SYNCFS and DESTROY of such a mount
-/// reach us.
+/// A block device that the kernel has claimed for a `fuseblk` mount, which is not to be seen yet. SYNCFS and
+/// DESTROY of such a mount reach us.
 ///
 /// The kernel has the device until [`crate::mount_block`]'s mount ends, or until this is dropped.
 pub struct BlockMount {
@@ -30,8 +30,8 @@ pub struct BlockMount {
 }
 
 impl BlockMount {
-    /// Has the kernel claim a block device. [`Error::InUse`] where it is mounted or claimed; this process must not have claimed
-    /// it either. Any other error: it can only be mounted as an image can.
+    /// Has the kernel claim a block device. [`Error::InUse`] where it is mounted or claimed; this process
+    /// must not have claimed it either. Any other error: it can only be mounted as an image can.
     pub fn claim(config: &MountConfig, block_device: &Path) -> Result<BlockMount> {
         let device = open_device()?;
         match block_context(config, block_device, &device) {
@@ -211,7 +211,8 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     Err(io::Error::other("it sent no descriptor"))
 }
 
-/// Changes the flags of what is mounted on a directory. When it is read-only afterwards, what was written before is durable.
+/// Changes the flags of what is mounted on a directory. When it is read-only afterwards, what was written
+/// before is durable.
 pub fn remount(mountpoint: &Path, flags: MountFlags) -> Result<()> {
     rustix::mount::mount_remount(mountpoint, flags, c"")
         .map_err(|error| Error::Remount { path: mountpoint.to_owned(), source: error.into() })?;

@@ -1,11 +1,13 @@
 //! Short wake-ups while requests keep coming.
 //!
-//! Purpose: a request wakes a worker, an answer wakes who asked. Where that is to happen on a processor that is idle, the
-//! processor has been halted, and to start it again takes longer than the request itself, in a virtual machine many times
-//! as long. [`WakeLatencyHold`] asks the kernel to have idle processors wait awake instead (its PM QoS, `/dev/cpu_dma_latency`), as
-//! long as requests come in close succession, and takes that back soon after the last one.
+//! Purpose: a request wakes a worker, an answer wakes who asked. Where that is to happen on a processor that
+//! is idle, the processor has been halted, and to start it again takes longer than the request itself, in a
+//! virtual machine many times as long. [`WakeLatencyHold`] asks the kernel to have idle processors wait awake
+//! instead (its PM QoS, `/dev/cpu_dma_latency`), as long as requests come in close succession, and takes that
+//! back soon after the last one.
 //!
-//! Invariants: without requests nothing is asked for and no thread runs. Whatever ends this process ends what it asked for.
+//! Invariants: without requests nothing is asked for and no thread runs. Whatever ends this process ends what
+//! it asked for.
 //!
 //! Locks: `burst` is a leaf that is never waited for; `state` is held while the kernel is told.
 

@@ -1,6 +1,8 @@
-//! Whether our mount is read-only at the moment: a remount is between `mount(8)` and the kernel, which does not tell the daemon.
+//! Whether our mount is read-only at the moment: a remount is between `mount(8)` and the kernel, which does
+//! not tell the daemon.
 //!
-//! Invariant: the list of mounts is read where it has changed, which the kernel says of the open file, and not otherwise.
+//! Invariant: the list of mounts is read where it has changed, which the kernel says of the open file, and
+//! not otherwise.
 
 use crate::error::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

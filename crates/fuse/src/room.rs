@@ -4,15 +4,16 @@
 //! follows the free room: [`SHARE`] of what it may hold fit at any time. Where the room falls below [`Lines::low`],
 //! it is *short*, until it is above [`Lines::high`] again:
 //!
-//! * Files that are opened to be written and not read go past the page cache: each write is a request, and its answer the
-//!   caller's.
-//! * While other files are open to be written (*writers*), the mount has the flag `sync`: the kernel writes back what it
-//!   holds, which fits, and from then on each write before it returns, with the error as its result.
+//! * Files that are opened to be written and not read go past the page cache: each write is a request, and
+//!   its answer the caller's.
+//! * While other files are open to be written (*writers*), the mount has the flag `sync`: the kernel writes
+//!   back what it holds, which fits, and from then on each write before it returns, with the error as its
+//!   result.
 //! * Where the daemon may not set that flag, a cached write that found no room fails the next call on the file: its
 //!   fsync or close, or a write through a descriptor that cannot read.
 //!
-//! Invariant: between a look and the end of the switch that it starts, the kernel sends at most what it holds twice: what the
-//! switch writes back, and what is dirtied meanwhile. `low` is more than that.
+//! Invariant: between a look and the end of the switch that it starts, the kernel sends at most what it holds
+//! twice: what the switch writes back, and what is dirtied meanwhile. `low` is more than that.
 //!
 //! Locks: `state` is a leaf. The kernel is told by a thread of its own, which serves no requests.
 

@@ -61,15 +61,17 @@ pub struct SessionInfo {
     pub protocol_minor: u32,
 }
 
-/// Mounts a volume, or what stands for one. When this returns the mount is ready for use, or has been unmounted already.
+/// Mounts a volume, or what stands for one. When this returns the mount is ready for use, or has been
+/// unmounted already.
 pub fn mount(files: Arc<dyn Files>, config: MountConfig) -> Result<Session> {
     let remounts = Remounts::new(&config.mountpoint, config.read_only())?;
     let device = mount::attach(&config)?;
     serve(&config, remounts, device, false, |notifier, terms| handler(files, notifier, terms, None))
 }
 
-/// Mounts a volume on a block device that the kernel has claimed already. `close` is called when the last user of the mount is
-/// gone, before umount(2) returns: it finishes the volume and lets go of the device. It is not called where the connection breaks.
+/// Mounts a volume on a block device that the kernel has claimed already. `close` is called when the last
+/// user of the mount is gone, before umount(2) returns: it finishes the volume and lets go of the device. It
+/// is not called where the connection breaks.
 pub fn mount_block(
     files: Arc<dyn Files>,
     config: MountConfig,

@@ -30,7 +30,8 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn panicked(&self, message: &str);
 }
 
-/// Serves a request. One that panics is answered with `EIO`: nobody else would answer it, and who made it would wait for ever.
+/// Serves a request. One that panics is answered with `EIO`: nobody else would answer it, and who made it
+/// would wait for ever.
 pub(crate) fn serve(
     handler: &dyn Handler,
     pool: &WorkerPool,

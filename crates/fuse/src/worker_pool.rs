@@ -1,9 +1,10 @@
 //! The workers of one queue of requests.
 //!
-//! Invariant: while a queue is served at all, at least one of its workers waits for requests or serves one that ends by
-//! itself. An operation that makes the kernel send more requests before it can end (writing back the page cache of a
-//! file while its ioctl is being served) is *nested*; [`WorkerPool::with_spare_worker`] starts another worker first where the nested
-//! ones would be all there are. Without that the kernel's requests would wait for us and we for them.
+//! Invariant: while a queue is served at all, at least one of its workers waits for requests or serves one
+//! that ends by itself. An operation that makes the kernel send more requests before it can end (writing back
+//! the page cache of a file while its ioctl is being served) is *nested*; [`WorkerPool::with_spare_worker`]
+//! starts another worker first where the nested ones would be all there are. Without that the kernel's
+//! requests would wait for us and we for them.
 
 use crate::request::Errno;
 use parking_lot::Mutex;
@@ -34,8 +35,8 @@ impl WorkerPool {
         WorkerPool { state: Mutex::new(State { workers, extra: 0, nested: 0 }), spawn }
     }
 
-    /// Runs what makes the kernel send requests about a regular file to this queue before it ends. `EAGAIN` where too many
-    /// do so at once.
+    /// Runs what makes the kernel send requests about a regular file to this queue before it ends. `EAGAIN`
+    /// where too many do so at once.
     pub(crate) fn with_spare_worker<T>(&self, nodeid: u64, f: impl FnOnce() -> T) -> Result<T, Errno> {
         let enlarge = {
             let mut state = self.state.lock();

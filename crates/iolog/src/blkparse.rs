@@ -1,7 +1,7 @@
 //! The text that blkparse prints (blkparse(1), default format): an event of a request on each line, then a summary.
 //!
-//! An event is `major,minor cpu sequence seconds.nanoseconds pid action rwbs [sector + count [process]]`. Each request passes
-//! several events, such as queued (`Q`), issued (`D`) and completed (`C`).
+//! An event is `major,minor cpu sequence seconds.nanoseconds pid action rwbs [sector + count [process]]`.
+//! Each request passes several events, such as queued (`Q`), issued (`D`) and completed (`C`).
 
 use crate::{Span, number, shown};
 
@@ -59,8 +59,8 @@ pub enum Op {
 }
 
 impl<'a> Request<'a> {
-    /// The field holds, in this order: `F` for a flush before, the operation (`W`, `D`, `DE`, `R`, or `N` for none), then flags,
-    /// among them `F` for durable data.
+    /// The field holds, in this order: `F` for a flush before, the operation (`W`, `D`, `DE`, `R`, or `N` for
+    /// none), then flags, among them `F` for durable data.
     fn parse(rwbs: &'a str) -> Request<'a> {
         let (flush_before, rest) = rwbs.strip_prefix('F').map_or((false, rwbs), |rest| (true, rest));
         let op = match rest.chars().next() {

@@ -1,5 +1,5 @@
-//! fio's iolog, versions 2 and 3 (fio's documentation, "Trace file format"): a line names a file and what is done with it.
-//! Version 3 puts the time in front, in microseconds; version 2 says how long to wait.
+//! fio's iolog, versions 2 and 3 (fio's documentation, "Trace file format"): a line names a file and what is
+//! done with it. Version 3 puts the time in front, in microseconds; version 2 says how long to wait.
 
 use crate::{Span, number, shown};
 

@@ -1,8 +1,8 @@
-//! Text logs of I/O that other tools write, line by line: what blkparse prints of a block device ([`blkparse`]), and fio's iolog
-//! ([`fio`]).
+//! Text logs of I/O that other tools write, line by line: what blkparse prints of a block device
+//! ([`blkparse`]), and fio's iolog ([`fio`]).
 //!
-//! A line is understood or refused, and the refusal says which field is wrong. What a line means for files or for a device is
-//! decided by the crates that ask. Times are nanoseconds.
+//! A line is understood or refused, and the refusal says which field is wrong. What a line means for files or
+//! for a device is decided by the crates that ask. Times are nanoseconds.
 #![forbid(unsafe_code)]
 
 pub mod blkparse;

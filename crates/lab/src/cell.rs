@@ -1,7 +1,8 @@
 //! Result files: one JSON file for each cell of an experiment (a workload under a scheme), and one for its figures.
 //!
-//! The names of the fields are documented in `docs/LAB.md` and stay as they are; a reader ignores what it does not know. Other
-//! programs write cells too (a replayed trace does): only `format` and `workload` must be there.
+//! The names of the fields are documented in `docs/LAB.md` and stay as they are; a reader ignores what it
+//! does not know. Other programs write cells too (a replayed trace does): only `format` and `workload` must
+//! be there.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};

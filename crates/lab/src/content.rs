@@ -1,7 +1,8 @@
 //! What files of applications hold: text, XML, JSON, records as protobuf has them, pictures.
 //!
-//! All of it is made from a seed and looks as the real thing does to a compressor: words repeat as words do, names of fields
-//! repeat exactly, pictures do not compress. How much of a page compressors save is drawn page by page ([`crate::distribution`]).
+//! All of it is made from a seed and looks as the real thing does to a compressor: words repeat as words do,
+//! names of fields repeat exactly, pictures do not compress. How much of a page compressors save is drawn
+//! page by page ([`crate::distribution`]).
 
 use crate::distribution::Shape;
 use crate::random::Random;
@@ -92,9 +93,9 @@ impl Writer {
         out
     }
 
-    /// `len` bytes of a kind, at most a page, of which compressors save about `saved` (0 to 1): where the kind saves more by
-    /// itself a part is noise, as of hashes and preview pictures; where it saves less a part repeats what came before, as rows of
-    /// states do.
+    /// `len` bytes of a kind, at most a page, of which compressors save about `saved` (0 to 1): where the
+    /// kind saves more by itself a part is noise, as of hashes and preview pictures; where it saves less a
+    /// part repeats what came before, as rows of states do.
     pub fn saving(&mut self, r: &mut Random, content: Content, saved: f64, len: usize) -> Vec<u8> {
         let plain = self.saved_of(content);
         let noise = (1.0 - saved / plain).clamp(0.0, 1.0);

@@ -1,13 +1,15 @@
 //! How well pages compress, page by page: not as evenly as a mean says.
 //!
-//! The shape was measured, of files of a Debian machine, each page of 4 KiB by LZO alone (`docs/LAB.md` has the rows;
-//! `crates/lab/tests/pages.rs` measures again). Pages are of two kinds: pictures and what is compressed already, of which
-//! hardly a page gets smaller, and everything else, of which pages save from a quarter to nearly all. An application whose mean is
-//! between the two holds both; the mean says how much of each.
+//! The shape was measured, of files of a Debian machine, each page of 4 KiB by LZO alone (`docs/LAB.md` has
+//! the rows; `crates/lab/tests/pages.rs` measures again). Pages are of two kinds: pictures and what is
+//! compressed already, of which hardly a page gets smaller, and everything else, of which pages save from a
+//! quarter to nearly all. An application whose mean is between the two holds both; the mean says how much of
+//! each.
 
 use crate::random::Random;
 
-/// Per cent of pages that save so many tenths, from none to nine: the mean over six kinds of files, which weigh the same.
+/// Per cent of pages that save so many tenths, from none to nine: the mean over six kinds of files, which
+/// weigh the same.
 const STRUCTURED: [f64; 10] = [0.0, 0.2, 1.8, 8.5, 11.9, 20.0, 17.2, 19.2, 6.3, 14.9];
 /// The same of pictures.
 const PACKED: [f64; 10] = [82.6, 6.8, 3.4, 2.4, 1.8, 0.8, 0.8, 0.7, 0.4, 0.3];

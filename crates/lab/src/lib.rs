@@ -1,4 +1,5 @@
-//! The lab: workloads of real applications, experiments that stand beside the papers' figures, and the page that shows them.
+//! The lab: workloads of real applications, experiments that stand beside the papers' figures, and the page
+//! that shows them.
 #![deny(unsafe_code)]
 
 pub mod backend;

@@ -1,10 +1,11 @@
 //! What a workload is like: volume, updates, how much they change, how it compresses (MedFS, Tables 1 and 2).
 //!
-//! A [`Meter`] stands between a workload and its target and sees what would leave the page cache, as the paper's traces were
-//! taken below it: pages count when they are synced, and what is not synced within [`WRITE_BACK`] counts then. A page that was
-//! durable before is an *update*; its *difference* is the share of its bytes that changed. Neighbouring pages of one
-//! sync are one request. A read is a request where it asks for a page or more (SQLite's looks at its change counter are not) of
-//! which something was not written since the set-up: what was written is in the page cache.
+//! A [`Meter`] stands between a workload and its target and sees what would leave the page cache, as the
+//! paper's traces were taken below it: pages count when they are synced, and what is not synced within
+//! [`WRITE_BACK`] counts then. A page that was durable before is an *update*; its *difference* is the share
+//! of its bytes that changed. Neighbouring pages of one sync are one request. A read is a request where it
+//! asks for a page or more (SQLite's looks at its change counter are not) of which something was not written
+//! since the set-up: what was written is in the page cache.
 //!
 //! A file that is removed before it was synced was never written. Renaming keeps a file's pages.
 //!
@@ -27,7 +28,8 @@ const REQUEST_PAGES: u32 = 128;
 /// Deltas up to this size stay in the inode (MedFS, section 6.3).
 const INLINE_DELTA: usize = 256;
 
-/// How the logarithm of what updates change is spread: over all updates of a page, for pages that were updated twice at least.
+/// How the logarithm of what updates change is spread: over all updates of a page, for pages that were
+/// updated twice at least.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spread {
     updates: f64,
@@ -228,8 +230,9 @@ impl Meter {
         state.files.values_mut().for_each(|f| f.recent.clear());
     }
 
-    /// How much of the variance of what updates change (its logarithm) since then is between pages: 1 where each page changes as
-    /// much every time, 0 where a page's updates differ as any two do. Of pages with two updates at least; `None` without any.
+    /// How much of the variance of what updates change (its logarithm) since then is between pages: 1 where
+    /// each page changes as much every time, 0 where a page's updates differ as any two do. Of pages with two
+    /// updates at least; `None` without any.
     pub fn own_difference(&self) -> Option<f64> {
         let state = self.state.lock();
         let (mut all, mut within) = (Spread::default(), 0.0);

@@ -1,10 +1,11 @@
 //! A device model in virtual time: what an operation takes on the storage of a phone, computed, not measured.
 //!
-//! The device serves one request after the other. A request takes a time for its first block and one for each further block
-//! of it; the figures are in the experiments' files, with where they come from. Two threads use it: one writes (writes,
-//! fsyncs and changes of names follow each other), one reads at the same time; a request waits for those that came before it,
-//! which is how fewer writes make reads faster (MedFS, section 6.2.3). Computing takes no time, but an operation that
-//! needs no device takes what a hit of the page cache does.
+//! The device serves one request after the other. A request takes a time for its first block and one for each
+//! further block of it; the figures are in the experiments' files, with where they come from. Two threads use
+//! it: one writes (writes, fsyncs and changes of names follow each other), one reads at the same time; a
+//! request waits for those that came before it, which is how fewer writes make reads faster (MedFS, section
+//! 6.2.3). Computing takes no time, but an operation that needs no device takes what a hit of the page cache
+//! does.
 //!
 //! Everything is a function of the operations and the model alone: the same seed gives the same nanoseconds.
 //!

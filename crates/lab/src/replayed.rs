@@ -1,4 +1,5 @@
-//! Results of replayed traces (`medfs replay`), read as cells: a column of a matrix is a scheme, the trace is the workload.
+//! Results of replayed traces (`medfs replay`), read as cells: a column of a matrix is a scheme, the trace is
+//! the workload.
 //!
 //! What a result does not say stays empty, so that a report shows what there is.
 

@@ -1,7 +1,8 @@
 //! Runs one cell: a tape under a scheme, on a new volume in memory, counted, and checked afterwards.
 //!
-//! What is measured begins with the end of the tape's set-up and ends with a sync, so that everything the workload wrote is
-//! on the device and paid for. The volume is then closed and checked as `medfs fsck` does; a finding is an error of the run.
+//! What is measured begins with the end of the tape's set-up and ends with a sync, so that everything the
+//! workload wrote is on the device and paid for. The volume is then closed and checked as `medfs fsck` does;
+//! a finding is an error of the run.
 
 use crate::backend::Target;
 use crate::backend::volume::VolumeTarget;
@@ -286,7 +287,8 @@ fn extents(device: &dyn BlockDevice, ino: u32) -> Result<Vec<(u64, u64)>> {
     Ok(runs.split(' ').filter_map(run_of).take(EXTENTS_MAX).collect())
 }
 
-/// First block and length of a run as `medfs dump` shows it: `page:first-last` or `page:first`; none of pages without a block.
+/// First block and length of a run as `medfs dump` shows it: `page:first-last` or `page:first`; none of pages
+/// without a block.
 fn run_of(shown: &str) -> Option<(u64, u64)> {
     let (_, place) = shown.split_once(':')?;
     let (first, last) = place.split_once('-').unwrap_or((place, place));
@@ -294,7 +296,8 @@ fn run_of(shown: &str) -> Option<(u64, u64)> {
     Some((first, last.checked_sub(first)? + 1))
 }
 
-/// The plane of hotness: each file that was read or written in a window, with the group it is judged to be in at its end.
+/// The plane of hotness: each file that was read or written in a window, with the group it is judged to be in
+/// at its end.
 pub fn hotness_of(target: &VolumeTarget, window: u64, counts: &[(String, u64, u64)]) -> Vec<HotFile> {
     let name = |h: medfs::Hotness| match h {
         medfs::Hotness::Cold => "read-cold-write-cold",

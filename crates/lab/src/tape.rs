@@ -3,8 +3,8 @@
 //!
 //! A tape is in memory: as large as what is written. For traces on disk there is `medfs trace`.
 //!
-//! Locks: the recorder's mutex, held to append an operation and across the call of the target below, which makes the order on
-//! the tape that of the target.
+//! Locks: the recorder's mutex, held to append an operation and across the call of the target below, which
+//! makes the order on the tape that of the target.
 
 use crate::backend::{Handle, Open, Target};
 use parking_lot::Mutex;

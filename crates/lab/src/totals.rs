@@ -1,4 +1,5 @@
-//! Characteristics of a workload: sums of what was written and read, and the shares that the paper's tables have of them.
+//! Characteristics of a workload: sums of what was written and read, and the shares that the paper's tables
+//! have of them.
 
 use medfs_codec::PAGE_SIZE;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The lab from end to end, small: experiments run, results are traceable, damaged ones are named, the same seed gives the same
-//! bytes, and the page opens in a browser without errors and without a network.
+//! The lab from end to end, small: experiments run, results are traceable, damaged ones are named, the same
+//! seed gives the same bytes, and the page opens in a browser without errors and without a network.
 
 use medfs_lab::backend::dir::DirTarget;
 use medfs_lab::backend::volume::VolumeTarget;
@@ -251,8 +251,8 @@ fn browser() -> Option<&'static str> {
     ["chromium", "google-chrome", "chromium-browser"].into_iter().find(found)
 }
 
-/// What a headless browser says of a page: faults on the console or of resources, plots that have a size, resources that were asked for, and
-/// whether the script ran and sorts.
+/// What a headless browser says of a page: faults on the console or of resources, plots that have a size,
+/// resources that were asked for, and whether the script ran and sorts.
 fn probe(browser: &str, dir: &Path, page: &str) -> serde_json::Value {
     // What the page would do wrong is noted in its own text, where --dump-dom shows it.
     let watch = "<script>window.faults=[];addEventListener('error',e=>faults.push(e.message||'resource'),true);\
@@ -296,8 +296,9 @@ fn wrong(probe: &serde_json::Value, plots: usize) -> Vec<&'static str> {
     checks.into_iter().filter(|(_, well)| !well).map(|(name, _)| name).collect()
 }
 
-/// The page in a headless browser: the script has run, every plot is there and has a size, nothing was said on the console, and no
-/// name was looked up or connection made. That each of these can fail is shown by pages that were spoilt.
+/// The page in a headless browser: the script has run, every plot is there and has a size, nothing was said
+/// on the console, and no name was looked up or connection made. That each of these can fail is shown by
+/// pages that were spoilt.
 #[test]
 fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
     let Some(browser) = browser() else {

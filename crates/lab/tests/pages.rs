@@ -1,7 +1,8 @@
 //! How well the pages of real files compress, one by one: the shapes of `medfs_lab::distribution`.
 //!
-//! `MEDFS_PAGES="FOLDER..." cargo test --release -p medfs-lab --test pages -- --ignored --nocapture` prints a line for each kind of file
-//! (by its ending or first bytes): pages, mean saved by LZO, its standard deviation, and the share of pages in each tenth of what is saved.
+//! `MEDFS_PAGES="FOLDER..." cargo test --release -p medfs-lab --test pages -- --ignored --nocapture` prints a
+//! line for each kind of file (by its ending or first bytes): pages, mean saved by LZO, its standard
+//! deviation, and the share of pages in each tenth of what is saved.
 
 use medfs_codec::PAGE_SIZE;
 use medfs_codec::lzo::Encoder;

@@ -1,7 +1,8 @@
 //! The seven applications are as MedFS's Tables 1 and 2 say: each measured characteristic within 10% of the table.
 //!
-//! Run with `--nocapture` to see both sides. What has not the time for all tasks checks those of three applications: the one with
-//! the largest difference, the one with the largest files, the one with the smallest requests.
+//! Run with `--nocapture` to see both sides. What has not the time for all tasks checks those of three
+//! applications: the one with the largest difference, the one with the largest files, the one with the
+//! smallest requests.
 
 use medfs_lab::workload::app::{AppSpec, TaskSpec, apps, run_spec, run_task, small_share};
 use medfs_lab::workload::{Recording, record};

@@ -1,5 +1,5 @@
-//! What Hcluster costs: noting and judging a call in nanoseconds, and making the groups anew as the files grow; and what a decision tree of
-//! ARS costs that judges a file.
+//! What Hcluster costs: noting and judging a call in nanoseconds, and making the groups anew as the files
+//! grow; and what a decision tree of ARS costs that judges a file.
 //!
 //! `cargo bench -p medfs --bench hotness`. The paper (section 6.4) has 1.2 us for judging and 0.9 ms for the centroids.
 

@@ -1,7 +1,8 @@
-//! How long reading takes where files have deltas, against where they have none, and how long fsyncs take: the worst
-//! against the median (MedFS, sections 6.2.5 and 6.4). In this process, on devices in memory: the engine's time is that of the processor, and what is
-//! asked of the device is counted and priced as a card's. Both sides take turns, round by round, and the ratios are medians of
-//! the rounds', so that what else the machine does cancels out.
+//! How long reading takes where files have deltas, against where they have none, and how long fsyncs take:
+//! the worst against the median (MedFS, sections 6.2.5 and 6.4). In this process, on devices in memory: the
+//! engine's time is that of the processor, and what is asked of the device is counted and priced as a card's.
+//! Both sides take turns, round by round, and the ratios are medians of the rounds', so that what else the
+//! machine does cancels out.
 //!
 //! `cargo bench -p medfs --bench latency`
 
@@ -109,8 +110,9 @@ enum Then {
     ReadAndIdle,
 }
 
-/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each, its inline deltas at the end, the compact
-/// pages that were written, the pages that were restored and those moved with them; and the blocks that all of this wrote.
+/// A volume with the file, of whose pages `percent` were updated by `bytes` bytes each, its inline deltas at
+/// the end, the compact pages that were written, the pages that were restored and those moved with them; and
+/// the blocks that all of this wrote.
 fn updated(options: &str, percent: usize, bytes: usize, then: Then) -> (Arc<MemDevice>, String) {
     let device = blank();
     let m = open(&device, options);

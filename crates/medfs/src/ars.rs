@@ -1,8 +1,10 @@
-//! Reserved files from outside (ARS): the decision tree that a volume brings along, and what is known and judged of a file.
+//! Reserved files from outside (ARS): the decision tree that a volume brings along, and what is known and
+//! judged of a file.
 //!
-//! Purpose: the tree lies in an attribute of the root directory, [`ATTRIBUTE`]. It is read when the volume is opened and when the attribute
-//! changes. What is no tree is refused where somebody sets it, and passed by with a warning where it is found: then the built-in one counts.
-//! Locks: those of reading an attribute, and leaves.
+//! Purpose: the tree lies in an attribute of the root directory, [`ATTRIBUTE`]. It is read when the volume is
+//! opened and when the attribute changes. What is no tree is refused where somebody sets it, and passed by
+//! with a warning where it is found: then the built-in one counts. Locks: those of reading an attribute, and
+//! leaves.
 
 use crate::content::reserved_files::{self, features_of};
 use crate::error::{Error, Posix, Result};
@@ -77,7 +79,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Of a file; `None` where it was not written since the volume was opened, or long ago and among many others. Errors: no such inode.
+    /// Of a file; `None` where it was not written since the volume was opened, or long ago and among many
+    /// others. Errors: no such inode.
     pub fn of(volume: &Volume, ino: Ino) -> Result<Option<Judgement>> {
         let fs = &volume.commit;
         let inode = fs.inode(ino)?;

@@ -1,24 +1,29 @@
 //! From plain F2FS to a volume that may hold deltas, and back.
 //!
-//! The superblock's magic is what tells the two apart, so a switch is two writes, of one copy after the other, each
-//! durable before the next. Copies that disagree mean a volume without deltas: an import has made none yet, an export has
-//! folded all. Whoever opens such a volume to write makes both plain again. So a crash at any moment leaves the old or the
-//! new kind, with everything in it. Before a switch the last checkpoint is in both packs: of a pack that is damaged later, nothing leads back to a
-//! volume of the other kind.
+//! The superblock's magic is what tells the two apart, so a switch is two writes, of one copy after the
+//! other, each durable before the next. Copies that disagree mean a volume without deltas: an import has made
+//! none yet, an export has folded all. Whoever opens such a volume to write makes both plain again. So a
+//! crash at any moment leaves the old or the new kind, with everything in it. Before a switch the last
+//! checkpoint is in both packs: of a pack that is damaged later, nothing leads back to a volume of the other
+//! kind.
 //!
-//! A volume that lacks features that deltas need gets them with the magic. `flexible_inline_xattr` demands extra attributes of every
-//! inode, which then have none, and no F2FS driver would take a volume on the way. So the import of such a volume has these steps:
+//! A volume that lacks features that deltas need gets them with the magic. `flexible_inline_xattr` demands
+//! extra attributes of every inode, which then have none, and no F2FS driver would take a volume on the way.
+//! So the import of such a volume has these steps:
 //!
 //! 1. *Survey*, on a read-only mount: what every inode needs, and whether there is room. Nothing is written.
-//! 2. Where some inodes have extra attributes already, these are *completed*, on plain F2FS, for which nothing changes by that.
-//! 3. The superblocks become those of a volume with deltas, with all features, and say that inodes may have the *old layout*
-//!    ([`DELTA_OLD_LAYOUTS`](medfs_format::superblock::DELTA_OLD_LAYOUTS)). An inode without extra attributes is read as before.
+//! 2. Where some inodes have extra attributes already, these are *completed*, on plain F2FS, for which
+//!    nothing changes by that.
+//! 3. The superblocks become those of a volume with deltas, with all features, and say that inodes may have
+//!    the *old layout* ([`DELTA_OLD_LAYOUTS`](medfs_format::superblock::DELTA_OLD_LAYOUTS)). An inode without
+//!    extra attributes is read as before.
 //! 4. Each inode gets extra attributes ([`crate::layout`]), in ordinary operations between ordinary checkpoints.
 //! 5. The superblocks no longer allow the old layout.
 //!
-//! Up to step 3 the volume is the plain F2FS that it was; from there on medfs mounts, writes and checks it at any moment. Files of
-//! the old layout take no deltas. An import that was interrupted goes on when it is run again; an export ends it first.
-//! That all inodes are laid out at once, not when they are next written, keeps an export certain: it never needs room for inodes.
+//! Up to step 3 the volume is the plain F2FS that it was; from there on medfs mounts, writes and checks it at
+//! any moment. Files of the old layout take no deltas. An import that was interrupted goes on when it is run
+//! again; an export ends it first. That all inodes are laid out at once, not when they are next written,
+//! keeps an export certain: it never needs room for inodes.
 
 use crate::commit::checkpoint::CheckpointSink;
 use crate::error::{Error, Result};
@@ -98,8 +103,8 @@ pub struct Import {
 }
 
 impl Import {
-    /// Looks at a volume, which nobody has mounted, and at all its inodes where it lacks features that deltas need. An error says why it
-    /// cannot be imported.
+    /// Looks at a volume, which nobody has mounted, and at all its inodes where it lacks features that deltas
+    /// need. An error says why it cannot be imported.
     pub fn plan(
         dev: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
@@ -167,14 +172,14 @@ impl Import {
     }
 }
 
-/// Makes a plain F2FS volume, which nobody has mounted, one that may hold deltas, after recovering it: [`Import`] without a look at the
-/// plan.
+/// Makes a plain F2FS volume, which nobody has mounted, one that may hold deltas, after recovering it:
+/// [`Import`] without a look at the plan.
 pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Converted> {
     Import::plan(dev, clock, ImportOptions::default(), &mut |_, _, _| ())?.run(&mut |_, _, _| ())
 }
 
-/// Makes a volume with deltas, which nobody has mounted, a plain F2FS one: recovers it, writes every page that is a delta
-/// as a whole, and takes the zones away. An import that was interrupted is ended first.
+/// Makes a volume with deltas, which nobody has mounted, a plain F2FS one: recovers it, writes every page
+/// that is a delta as a whole, and takes the zones away. An import that was interrupted is ended first.
 pub fn export(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>, progress: Progress<'_>) -> Result<Converted> {
     let (sb, ..) = read_superblock(&Io::new(dev.clone()))?;
     if sb.has_old_layouts() {
@@ -206,9 +211,9 @@ fn open(dev: &Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Volume> {
     if volume.is_read_only() { Err(Error::ReadOnly) } else { Ok(volume) }
 }
 
-/// [`Volume::close`] with the final checkpoint in both packs, for a volume that was filled or converted as a whole. The checkpoint before it
-/// is of a volume that was half done: nothing leads back to it afterwards, also where a pack is damaged. It costs one pack more, some six
-/// blocks.
+/// [`Volume::close`] with the final checkpoint in both packs, for a volume that was filled or converted as a
+/// whole. The checkpoint before it is of a volume that was half done: nothing leads back to it afterwards,
+/// also where a pack is damaged. It costs one pack more, some six blocks.
 pub fn close_in_both_packs(volume: &Volume) -> Result<()> {
     if volume.is_read_only() {
         return volume.close();

@@ -4,11 +4,12 @@
 //! level `l` has `buckets(l)` buckets of a few blocks each, a name belongs into one bucket of each level and goes to
 //! the first with room. `i_current_depth` is the number of levels in use.
 //!
-//! Invariants: a [`Place`] is valid until entries are added to or removed from its directory. A position in a listing is
-//! `page * 214 + slot`, inline `slot`, which is the same once an inline directory has become blocks; so a listing goes
-//! on rightly whatever was added or removed since. All loops are bounded by `i_size` and the depth, both validated.
-//! Locks: the caller holds the directory's lock: shared to look, exclusive (with the operation lock) to change. Listing
-//! takes it itself, page by page, and calls out without it.
+//! Invariants: a [`Place`] is valid until entries are added to or removed from its directory. A position in a
+//! listing is `page * 214 + slot`, inline `slot`, which is the same once an inline directory has become
+//! blocks; so a listing goes on rightly whatever was added or removed since. All loops are bounded by
+//! `i_size` and the depth, both validated. Locks: the caller holds the directory's lock: shared to look,
+//! exclusive (with the operation lock) to change. Listing takes it itself, page by page, and calls out
+//! without it.
 //! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
 
 use crate::content::Content;
@@ -428,8 +429,9 @@ impl<'a> Dir<'a> {
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
     }
 
-    /// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is logged and counted. It has no name, and gets none:
-    /// it stays the sign by which a check finds the damage, and the directory is not taken for empty.
+    /// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is
+    /// logged and counted. It has no name, and gets none: it stays the sign by which a check finds the
+    /// damage, and the directory is not taken for empty.
     fn read_names(self, state: &InodeState, page: u64) -> Result<Option<Arc<Block>>> {
         let block = self.read_page(self.dir, state, page)?;
         let Some(error) = self.blank(state, page, &block)? else { return Ok(Some(block)) };

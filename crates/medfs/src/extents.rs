@@ -21,8 +21,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The extents of a file's pages that have blocks, in the order of its pages. Compact pages and blocks of compressed clusters are
-    /// pages of it here as in its nodes. Errors: those of reading the file's nodes.
+    /// The extents of a file's pages that have blocks, in the order of its pages. Compact pages and blocks of
+    /// compressed clusters are pages of it here as in its nodes. Errors: those of reading the file's nodes.
     pub fn of(volume: &Volume, ino: Ino) -> Result<Vec<Extent>> {
         let fs = &volume.commit;
         let inode = fs.inode(ino)?;

@@ -1,29 +1,33 @@
 //! The layout of inodes: giving extra attributes to those that `mkfs.f2fs` and the kernel made without.
 //!
-//! Deltas need inodes with a checksum and with an inline xattr area of a size of their own: twelve bytes of extra attributes,
-//! which precede the addresses. An inode of the *old layout* has none. Its 923 slots are addresses (or inline content), and 50
-//! of them an xattr area where it has one. The new layout takes the three slots from the xattr area:
+//! Deltas need inodes with a checksum and with an inline xattr area of a size of their own: twelve bytes of
+//! extra attributes, which precede the addresses. An inode of the *old layout* has none. Its 923 slots are
+//! addresses (or inline content), and 50 of them an xattr area where it has one. The new layout takes the
+//! three slots from the xattr area:
 //!
 //! ```text
 //! old   | addresses or inline content: 873          | xattrs: 50 |
 //! new   | 3 | addresses or inline content: 873        | xattrs: 47 |
 //! ```
 //!
-//! So the number of addresses in the inode stays, and with it every page's place in the node tree, every summary in the SSA,
-//! and the division of inline data and inline directories. Only the inode block is written anew. What else may be needed:
+//! So the number of addresses in the inode stays, and with it every page's place in the node tree, every
+//! summary in the SSA, and the division of inline data and inline directories. Only the inode block is
+//! written anew. What else may be needed:
 //!
 //! - attributes that do not fit 188 bytes get an xattr node;
-//! - an inode without an xattr area (made with `noinline_xattr`, or by an old kernel) has 923 addresses. It gets an area, and inline
-//!   data that does not fit any more gets a block. Where pages lie behind the 873rd, they move: as when a range of 50 pages is inserted
-//!   there ([`crate::content::shift`]). They are written anew, as each gets another slot, and the SSA must name it;
+//! - an inode without an xattr area (made with `noinline_xattr`, or by an old kernel) has 923 addresses. It
+//!   gets an area, and inline data that does not fit any more gets a block. Where pages lie behind the 873rd,
+//!   they move: as when a range of 50 pages is inserted there ([`crate::content::shift`]). They are written
+//!   anew, as each gets another slot, and the SSA must name it;
 //! - where attributes fill the xattr node too, the area keeps its 50 slots and the addresses give way.
 //!
-//! A file with direct nodes gets no zone for deltas, as its pages' places depend on the size of the area. Where the caller asks for it,
-//! databases of that size get one: an area of 400 slots, for which pages move as above.
+//! A file with direct nodes gets no zone for deltas, as its pages' places depend on the size of the area.
+//! Where the caller asks for it, databases of that size get one: an area of 400 slots, for which pages move
+//! as above.
 //!
-//! Invariants: which layout an inode has it says itself, so a volume whose superblock allows both is whole after each inode; whoever
-//! is interrupted goes on with those that are left. An inode changes in one operation, between two checkpoints.
-//! Locks: those of [`FileOps::change_settled`], inode by inode.
+//! Invariants: which layout an inode has it says itself, so a volume whose superblock allows both is whole
+//! after each inode; whoever is interrupted goes on with those that are left. An inode changes in one
+//! operation, between two checkpoints. Locks: those of [`FileOps::change_settled`], inode by inode.
 
 use crate::content::shift::Shift;
 use crate::delta::zone::KEPT_SLOTS;
@@ -130,7 +134,8 @@ impl Deref for Layouts<'_> {
 }
 
 impl Layouts<'_> {
-    /// What giving all inodes extra attributes, and databases a zone if so, takes. Nothing is changed. `progress` is told how many inodes of how many are done.
+    /// What giving all inodes extra attributes, and databases a zone if so, takes. Nothing is changed.
+    /// `progress` is told how many inodes of how many are done.
     pub(crate) fn survey(&self, databases: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<LayoutWork> {
         let mut sum = LayoutWork::default();
         self.for_each_inode(progress, |inode| {
@@ -157,8 +162,9 @@ impl Layouts<'_> {
         Ok(sum)
     }
 
-    /// Makes inodes that have extra attributes the same with `flexible_inline_xattr` and `inode_checksum` as without, on a volume that lacks
-    /// one of them: they say how large their inline xattr area is, and have a checksum. F2FS looks at neither before the superblock says so.
+    /// Makes inodes that have extra attributes the same with `flexible_inline_xattr` and `inode_checksum` as
+    /// without, on a volume that lacks one of them: they say how large their inline xattr area is, and have a
+    /// checksum. F2FS looks at neither before the superblock says so.
     pub(crate) fn complete_extra(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let seed = self.nodes.rules.seed;
         self.for_each_inode(progress, |inode| {

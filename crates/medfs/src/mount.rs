@@ -1,8 +1,9 @@
 //! Opening a volume: the store, the layers over it, orphans, roll-forward.
 //!
-//! Steps: both superblock copies; feature check; the store as of its last checkpoint; orphans freed; fsynced files rolled forward: until then
-//! there is a [`Tree`] without anything above it that could make a checkpoint. Then what commits and what cleans take their places, and a
-//! checkpoint is made where anything changed. A read-only mount rolls forward in memory.
+//! Steps: both superblock copies; feature check; the store as of its last checkpoint; orphans freed; fsynced
+//! files rolled forward: until then there is a [`Tree`] without anything above it that could make a
+//! checkpoint. Then what commits and what cleans take their places, and a checkpoint is made where anything
+//! changed. A read-only mount rolls forward in memory.
 //! Invariant: on a read-only mount nothing is written.
 
 use crate::cluster::{ClusterBlocks, Clusters};
@@ -116,7 +117,8 @@ impl Mount {
         };
         let store = Store::open(io, sb, geo, options, self.clock.clone())?;
         let tree = over(store, opts.clone(), read_only, self.scope);
-        // Where fsyncs may lie in an NVRAM nothing is written before that is looked at, and both copies are written then.
+        // Where fsyncs may lie in an NVRAM nothing is written before that is looked at, and both copies are
+        // written then.
         if !read_only && tree.sb.nvram_in_use().is_none() {
             tree.restore_superblocks(&stale_copies)?;
         }
@@ -128,8 +130,8 @@ impl Mount {
     }
 }
 
-/// Brings back what became durable, from its sources in their order. On a read-only mount nothing is written: the next mount that may write
-/// finds the same.
+/// Brings back what became durable, from its sources in their order. On a read-only mount nothing is written:
+/// the next mount that may write finds the same.
 fn recover(tree: &Tree, pending: Pending) -> Result<()> {
     let recovers = tree.opts.recover && !matches!(pending, Pending::Leave);
     let records = match pending {
@@ -159,8 +161,8 @@ fn shows(tree: &Tree, source: &mut dyn RecoverySource) -> Result<bool> {
     Ok(shown || !source.is_newer())
 }
 
-/// Makes a checkpoint of what was recovered, where there is any, and begins to clean. What an fsync acknowledged fits, on volumes of this
-/// engine.
+/// Makes a checkpoint of what was recovered, where there is any, and begins to clean. What an fsync
+/// acknowledged fits, on volumes of this engine.
 fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>) -> Result<()> {
     if !commit.space.recovered() {
         return Err(Error::NoSpace);

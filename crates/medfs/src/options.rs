@@ -43,7 +43,8 @@ pub enum PlacementPolicy {
     /// To the logs, or over the page's own block where `in_place=` says so.
     #[default]
     Log,
-    /// Files of `reserve_files=` have sections of their own (ARS), in which each page has its place; others as with `Log`.
+    /// Files of `reserve_files=` have sections of their own (ARS), in which each page has its place; others
+    /// as with `Log`.
     Reserve,
 }
 
@@ -171,32 +172,37 @@ pub struct MountOptions {
     pub acl: bool,
     /// `user.` attributes (`user_xattr`, `nouser_xattr`).
     pub user_xattr: bool,
-    /// Roll fsynced files forward from the last checkpoint (`recover`). Without it (`disable_roll_forward`, or
-    /// `norecovery`, which is only for read-only mounts) what was fsynced since is not seen, and lost by a writable mount.
+    /// Roll fsynced files forward from the last checkpoint (`recover`). Without it (`disable_roll_forward`,
+    /// or `norecovery`, which is only for read-only mounts) what was fsynced since is not seen, and lost by a
+    /// writable mount.
     pub recover: bool,
     /// Longest time between checkpoints while there is something to write (`commit=60s`).
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
     pub dir_fsync: Option<DirFsync>,
-    /// `delta=off|inline|compact|full`; `None`: `full`, and `off` with `compress=fpc`. See [`MountOptions::delta_mode`].
+    /// `delta=off|inline|compact|full`; `None`: `full`, and `off` with `compress=fpc`. See
+    /// [`MountOptions::delta_mode`].
     pub delta: Option<DeltaMode>,
     /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
     pub compact_threshold: usize,
-    /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with `delta=full` what a
-    /// compact page would take.
+    /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with
+    /// `delta=full` what a compact page would take.
     pub inline_threshold: Option<usize>,
     /// `compact_files=hot|all`.
     pub compact_files: CompactFiles,
-    /// An fsync notes addresses that changed in direct nodes in the inode instead of writing these (`note_addresses=on|off`).
+    /// An fsync notes addresses that changed in direct nodes in the inode instead of writing these
+    /// (`note_addresses=on|off`).
     pub note_addresses: bool,
-    /// fsyncs of several files that wait together share a node block where each changed little (`shared_records=on|off`).
+    /// fsyncs of several files that wait together share a node block where each changed little
+    /// (`shared_records=on|off`).
     pub shared_records: bool,
     /// The last node of an fsync is written with what it names, and one flush serves both (`seal=on|off`).
     pub seal: bool,
     /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
     pub append_deltas: bool,
     /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
-    /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them is written twice.
+    /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them
+    /// is written twice.
     pub repeat_deltas: Option<bool>,
     /// Pages of compressed clusters may be deltas of what these hold (`compress_deltas=on|off`).
     pub compress_deltas: bool,

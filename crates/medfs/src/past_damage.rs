@@ -1,7 +1,8 @@
 //! Reading past damage: what of files and directories can be read, with the places that cannot.
 //!
-//! For those who copy files off a dying card. An ordinary read ends at the first bad block; these go on behind it and say what they passed. A node
-//! that cannot be read hides all pages below it, and these are passed in one step.
+//! For those who copy files off a dying card. An ordinary read ends at the first bad block; these go on
+//! behind it and say what they passed. A node that cannot be read hides all pages below it, and these are
+//! passed in one step.
 //!
 //! Invariant: every walk is bounded by the nodes and blocks that exist, not by a size that an inode claims.
 //! Locks: a file's lock is held shared for one step, and not while a caller's function runs.
@@ -64,14 +65,15 @@ impl<'v> PastDamage<'v> {
         PastDamage { tree: &volume.commit }
     }
 
-    /// What a mount does not show, or not whole, because of damage, in sentences: of an inode, or (`None`) of all that was fsynced since the last
-    /// checkpoint, or done since the checkpoint that is shown.
+    /// What a mount does not show, or not whole, because of damage, in sentences: of an inode, or (`None`) of
+    /// all that was fsynced since the last checkpoint, or done since the checkpoint that is shown.
     pub fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
         self.tree.damage.unrecovered()
     }
 
-    /// Reads a whole file, or the target of a symbolic link, as far as it can be read: its data in the order of the file, and the ranges that
-    /// cannot be read, without its holes. Ends early where `emit` returns `false`.
+    /// Reads a whole file, or the target of a symbolic link, as far as it can be read: its data in the order
+    /// of the file, and the ranges that cannot be read, without its holes. Ends early where `emit` returns
+    /// `false`.
     pub fn read(&self, ino: Ino, emit: &mut dyn FnMut(Piece<'_>) -> bool) -> Result<()> {
         let size = self.tree.getattr(ino)?.size;
         let mut index = 0;
@@ -95,7 +97,8 @@ impl<'v> PastDamage<'v> {
         Ok(())
     }
 
-    /// Reads a range that has data: in large steps, or page by page where such a step fails. `false` where the caller has enough.
+    /// Reads a range that has data: in large steps, or page by page where such a step fails. `false` where
+    /// the caller has enough.
     fn read_run_past_damage(
         &self,
         ino: Ino,
@@ -184,8 +187,8 @@ impl<'v> PastDamage<'v> {
         Ok(Step::Lost(index..end_of_unreadable(self.tree, inode, index).max(index + 1), error))
     }
 
-    /// Lists a directory as far as it can be read, `.` and `..` too: its entries, and the ranges of it that cannot be read, until `emit` returns
-    /// `false`. Whether an entry names a file is not looked at.
+    /// Lists a directory as far as it can be read, `.` and `..` too: its entries, and the ranges of it that
+    /// cannot be read, until `emit` returns `false`. Whether an entry names a file is not looked at.
     pub fn readdir(&self, ino: Ino, emit: &mut dyn FnMut(Listed) -> bool) -> Result<()> {
         let dir = self.tree.inode(ino)?;
         if !dir.is_dir() {
@@ -263,12 +266,14 @@ impl<'v> PastDamage<'v> {
         Ok(None)
     }
 
-    /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read does not look for all of them.
+    /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read
+    /// does not look for all of them.
     pub fn is_hidden(&self, ino: Ino) -> bool {
         self.own_name(ino).is_ok_and(|(dir, name)| self.tree.hiding().is_name(dir, &name))
     }
 
-    /// The directory that an inode is in and the last name that it was given, as it says itself: a hint. The name is empty where it says none.
+    /// The directory that an inode is in and the last name that it was given, as it says itself: a hint. The
+    /// name is empty where it says none.
     pub fn own_name(&self, ino: Ino) -> Result<(Ino, Vec<u8>)> {
         Ok(self.tree.inode(ino)?.raw(|r| {
             let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
@@ -283,7 +288,8 @@ fn is_opaque(dir: &Inode) -> bool {
     dir.raw(|r| r.advise().contains(Advise::ENCRYPT) || r.flags().contains(FileFlags::CASEFOLD))
 }
 
-/// The entries of an area; one of impossible length is passed by its first slot, and one whose hash is that of another name is a gap too.
+/// The entries of an area; one of impossible length is passed by its first slot, and one whose hash is that
+/// of another name is a gap too.
 fn entries(area: &Area<&[u8]>, page: u64, dir: Ino, opaque: bool) -> Vec<Listed> {
     let mut found = Vec::new();
     let mut slot = 0;

@@ -153,7 +153,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// fsync and fdatasync calls, with those that the engine makes itself.
     pub fsyncs: u64,
-    /// Of the calls of front ends, those that found something to make durable: at a block each, the least that could be written.
+    /// Of the calls of front ends, those that found something to make durable: at a block each, the least
+    /// that could be written.
     pub fsyncs_dirty: u64,
     /// Those that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,
@@ -223,7 +224,8 @@ pub struct Stats {
     pub open_millis: u64,
     /// Bytes of the volume.
     pub volume_bytes: u64,
-    /// KiB written to the volume in its life, as F2FS counts them: up to the last unmount, and since the volume was opened.
+    /// KiB written to the volume in its life, as F2FS counts them: up to the last unmount, and since the
+    /// volume was opened.
     pub kbytes_written: u64,
     /// The mount options in force, as they would be given to have them.
     pub options: Vec<String>,

@@ -88,8 +88,8 @@ pub enum Committed {
     Names(Vec<Ino>),
 }
 
-/// A sink that holds in memory what was committed since the last checkpoint, and hands every set on to the roll-forward log. It takes a set
-/// before any page of it has an address, as a journal in other memory does.
+/// A sink that holds in memory what was committed since the last checkpoint, and hands every set on to the
+/// roll-forward log. It takes a set before any page of it has an address, as a journal in other memory does.
 struct InMemory {
     below: Arc<RollForwardLog>,
     held: Mutex<Vec<Committed>>,

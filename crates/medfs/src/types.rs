@@ -62,8 +62,9 @@ pub struct SetAttr {
 }
 
 impl SetAttr {
-    /// Whether this is what a page cache that keeps times tells of a write: the same mtime and ctime, and nothing else. Whoever sets a
-    /// file's mtime otherwise gets a ctime of that moment, which differs unless the time set is that moment.
+    /// Whether this is what a page cache that keeps times tells of a write: the same mtime and ctime, and
+    /// nothing else. Whoever sets a file's mtime otherwise gets a ctime of that moment, which differs unless
+    /// the time set is that moment.
     pub(crate) fn is_of_a_write(&self) -> bool {
         let SetAttr { perm, uid, gid, size, atime, mtime, ctime } = *self;
         mtime.is_some() && mtime == ctime && (perm, uid, gid, size, atime) == (None, None, None, None, None)

@@ -65,8 +65,9 @@ pub(crate) fn open_with(
     Ok(Volume { commit, upkeep })
 }
 
-/// Opens a volume with deltas whose fsyncs of little changes go to a memory beside it, and come from there after a crash: the option
-/// `nvram=` with that memory in place of a path. `Incompatible` where the memory holds those of another volume, or not those of this one.
+/// Opens a volume with deltas whose fsyncs of little changes go to a memory beside it, and come from there
+/// after a crash: the option `nvram=` with that memory in place of a path. `Incompatible` where the memory
+/// holds those of another volume, or not those of this one.
 pub fn open_with_nvram(
     dev: Arc<dyn BlockDevice>,
     memory: Arc<dyn Nvram>,
@@ -97,8 +98,8 @@ impl Volume {
         }
     }
 
-    /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some file cannot be written
-    /// because blocks of it cannot be read, everything else is, and the first such error is returned.
+    /// Writes everything and a final checkpoint. Afterwards every call that changes something fails. Where some
+    /// file cannot be written as blocks of it cannot be read, all else is, and the first such error is returned.
     pub fn close(&self) -> Result<()> {
         if self.commit.read_only || self.commit.closed.load(Ordering::Acquire) {
             return Ok(());
@@ -122,8 +123,9 @@ impl Volume {
         &self.commit.geo
     }
 
-    /// Refuses all further writes, as after a failed one, for a reason that [`Volume::stats`] then tells: for a front end that no
-    /// longer trusts what is in memory. What was fsynced is found when the volume is opened again.
+    /// Refuses all further writes, as after a failed one, for a reason that [`Volume::stats`] then tells: for
+    /// a front end that no longer trusts what is in memory. What was fsynced is found when the volume is
+    /// opened again.
     pub fn stop_writing(&self, why: &str) {
         self.commit.io.stop_writing(why);
     }
@@ -138,16 +140,17 @@ impl Volume {
         self.commit.deltas.mode
     }
 
-    /// Writes every page that is a delta as a whole and takes the zones away, on a volume opened with `delta=off`
-    /// (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many inodes of how many are done.
+    /// Writes every page that is a delta as a whole and takes the zones away, on a volume opened with
+    /// `delta=off` (`Invalid` otherwise); durable with the next checkpoint. `progress` is told how many
+    /// inodes of how many are done.
     pub fn fold_deltas(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Folded> {
         let folded = self.commit.fold_deltas(progress)?;
         self.commit.hidden().remove()?;
         Ok(folded)
     }
 
-    /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written because blocks of it
-    /// cannot be read, everything else is durable, and the first such error is returned.
+    /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written
+    /// as blocks of it cannot be read, all else is durable, and the first such error is returned.
     pub fn sync(&self) -> Result<()> {
         if self.commit.read_only { Ok(()) } else { CheckpointSink.sync(&self.commit) }
     }
@@ -157,16 +160,18 @@ impl Volume {
         self.commit.checkpoint_now()
     }
 
-    /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned where that is
-    /// worthwhile, and idle work where nothing was wanted for a while. Front ends call it about every second.
+    /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned
+    /// where that is worthwhile, and idle work where nothing was wanted for a while. Front ends call it about
+    /// every second.
     pub fn background(&self) -> Result<()> {
         self.commit.hotness.tick(self.commit.clock.monotonic());
         if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
     }
 
-    /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness anew once in a
-    /// `hot_window`, and writes about `budget` pages to restore files that are read often. Stops when an operation begins.
-    /// [`Volume::background`] calls it where the volume was idle for as long as the option `idle` says.
+    /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness
+    /// anew once in a `hot_window`, and writes about `budget` pages to restore files that are read often.
+    /// Stops when an operation begins. [`Volume::background`] calls it where the volume was idle for as long
+    /// as the option `idle` says.
     pub fn idle_work(&self, budget: u64) -> Result<IdleReport> {
         self.upkeep.idle_work(&self.commit, budget)
     }
@@ -191,8 +196,8 @@ impl Volume {
         }
     }
 
-    /// For tests: from the block of this log on that is handed out next but `after`, as many attempts to take one find it the last
-    /// of its segment, and no other segment.
+    /// For tests: from the block of this log on that is handed out next but `after`, as many attempts to take
+    /// one find it the last of its segment, and no other segment.
     #[doc(hidden)]
     pub fn refuse_blocks(&self, log: usize, after: u64, times: u64) {
         self.commit.segs.lock().refusal = Some(Refusal::new(log, after, times));
@@ -363,15 +368,16 @@ impl Volume {
         Ok(copied)
     }
 
-    /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With `durability=adaptive` it returns at once, and
-    /// the volume is committed as a whole within the bounds of [`crate::LossBounds`]; after a failed commit it is an error.
+    /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With
+    /// `durability=adaptive` it returns at once, and the volume is committed as a whole within the bounds of
+    /// [`crate::LossBounds`]; after a failed commit it is an error.
     pub fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.commit.hotness.note_fsync(ino);
         self.wanted().fsync(ino, datasync)
     }
 
-    /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written. After power loss
-    /// each file is as some fsync left it or as it is now; all are as now once this returns.
+    /// As [`Volume::fsync`] of each of these files, in fewer blocks where little of each is to be written.
+    /// After power loss each file is as some fsync left it or as it is now; all are as now once this returns.
     pub fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
         files.iter().for_each(|&ino| self.commit.hotness.note_fsync(ino));
         self.wanted().fsync_many(files, datasync)
@@ -409,14 +415,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later changes durable
-    /// before their calls return.
+    /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later
+    /// changes durable before their calls return.
     pub fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
         self.wanted().set_flags(ino, flags)
     }
 
-    /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below: `NotSupported` where the
-    /// volume has no compression, `InvalidArgument` where the file is not compressed.
+    /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below:
+    /// `NotSupported` where the volume has no compression, `InvalidArgument` where the file is not
+    /// compressed.
     pub fn saved_blocks(&self, ino: Ino) -> Result<u64> {
         self.wanted().clusters().saved_blocks(ino)
     }
@@ -441,7 +448,8 @@ impl Volume {
         self.wanted().reserve_saved(ino)
     }
 
-    /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not compressed.
+    /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not
+    /// compressed.
     pub fn compress_option(&self, ino: Ino) -> Result<(u8, u8)> {
         self.wanted().clusters().compress_option(ino)
     }
@@ -451,7 +459,8 @@ impl Volume {
         self.wanted().set_compress_option(ino, algorithm, log_cluster_size)
     }
 
-    /// Writes a compressed file anew: its clusters compressed, or not. Only with `compress_mode=user`, else `NotSupported`.
+    /// Writes a compressed file anew: its clusters compressed, or not. Only with `compress_mode=user`, else
+    /// `NotSupported`.
     pub fn rewrite_compressed(&self, ino: Ino, compress: bool) -> Result<()> {
         self.wanted().rewrite_clusters(ino, compress)
     }

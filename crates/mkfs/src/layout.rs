@@ -163,8 +163,8 @@ impl Tables {
     }
 }
 
-/// Over-provisioning of a main area: its ratio in per cent, segments that are reserved, and these with all others that users do not
-/// get; `None` where nothing would be left.
+/// Over-provisioning of a main area: its ratio in per cent, segments that are reserved, and these with all
+/// others that users do not get; `None` where nothing would be left.
 fn spare(segment_count_main: u32, options: &MkfsOptions) -> Option<(f64, u32, u32)> {
     let segs_per_sec = options.segs_per_sec;
     let ratio =

@@ -1,7 +1,8 @@
 //! What a device already holds, so that it is not overwritten by mistake.
 //!
-//! [`SIGNATURES`] are what file systems, partition tables, RAID members, volume managers and encrypted volumes are known by, as
-//! libblkid knows them: bytes at a place counted from the beginning or the end of the device.
+//! [`SIGNATURES`] are what file systems, partition tables, RAID members, volume managers and encrypted
+//! volumes are known by, as libblkid knows them: bytes at a place counted from the beginning or the end of
+//! the device.
 
 use medfs_device::BlockDevice;
 use medfs_format::{BLOCK_SIZE, Block};

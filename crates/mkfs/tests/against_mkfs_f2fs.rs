@@ -104,7 +104,8 @@ fn assert_equal_to_mkfs_f2fs(bytes: u64, features: &str, change: impl Fn(&mut Mk
     without_maker(&mut mine_blocks);
     without_maker(&mut other_blocks);
     if options.features.contains(Feature::LOST_FOUND) {
-        // mkfs.f2fs 1.15 leaves lost+found to the NAT journal; here the NAT block, which the journal overrides, has it too.
+        // mkfs.f2fs 1.15 leaves lost+found to the NAT journal; here the NAT block, which the journal
+        // overrides, has it too.
         let sb = RawSuperblock::in_block(&mine_blocks[&0]);
         let (nat, last) = (u64::from(sb.nat_blkaddr.get()), 3 + made.unwrap().inodes as usize - 1);
         let block: &mut RawNatBlock = mine_blocks.get_mut(&nat).unwrap().view_mut();

@@ -1,7 +1,7 @@
 //! What a replay takes back when it ends: mounts, loop devices, scratch directories.
 //!
-//! A library cannot know how its process ends. The caller's [`Cleanup`] sees to it that what was noted runs when its guard is dropped,
-//! and, where the caller obeys signals, before they end the process.
+//! A library cannot know how its process ends. The caller's [`Cleanup`] sees to it that what was noted runs
+//! when its guard is dropped, and, where the caller obeys signals, before they end the process.
 
 /// Takes something back.
 pub type Action = Box<dyn FnOnce() + Send>;

@@ -1,7 +1,8 @@
 //! Columns on the kernel's f2fs, in the QEMU guest of `tools/kernel-peer`.
 //!
-//! The program `medfs` itself runs in the guest, on the mount that is measured, and prints the column's result, which the tool
-//! hands back. The tool is that of a checkout of medfs (`$MEDFS_KERNEL_PEER`, or below the current directory).
+//! The program `medfs` itself runs in the guest, on the mount that is measured, and prints the column's
+//! result, which the tool hands back. The tool is that of a checkout of medfs (`$MEDFS_KERNEL_PEER`, or below
+//! the current directory).
 
 use crate::error::{Context, Error, Result};
 use crate::process::{Scratch, run};

@@ -1,11 +1,13 @@
 //! Traces replayed on columns of a matrix, verified, one result each.
 //!
-//! Purpose: [`Matrix`] says which columns there are; [`column`] runs one, on a new volume of medfs ([`medfs_device`]'s kinds of
-//! devices and `medfs-flash`'s) or on another file system (on a loop device, in a QEMU guest, in any directory); a [`CellResult`] is
-//! what came of it, in the format that is kept in files. What a program prints and which columns it leaves out is its own matter.
+//! Purpose: [`Matrix`] says which columns there are; [`column`] runs one, on a new volume of medfs
+//! ([`medfs_device`]'s kinds of devices and `medfs-flash`'s) or on another file system (on a loop device, in
+//! a QEMU guest, in any directory); a [`CellResult`] is what came of it, in the format that is kept in files.
+//! What a program prints and which columns it leaves out is its own matter.
 //!
-//! Invariants: the same trace on the same column of medfs writes the same blocks each time, in the sequential order. Whatever a
-//! column attaches, mounts or makes is taken back when it ends, through the caller's [`Cleanup`].
+//! Invariants: the same trace on the same column of medfs writes the same blocks each time, in the sequential
+//! order. Whatever a column attaches, mounts or makes is taken back when it ends, through the caller's
+//! [`Cleanup`].
 #![forbid(unsafe_code)]
 
 mod cleanup;

@@ -1,7 +1,7 @@
 //! One column on a volume of medfs.
 //!
-//! The volume is new, with a fixed UUID and the trace's time; its clock moves with the trace. The same trace with the same
-//! options writes the same blocks each time, in the sequential order.
+//! The volume is new, with a fixed UUID and the trace's time; its clock moves with the trace. The same trace
+//! with the same options writes the same blocks each time, in the sequential order.
 
 use crate::device;
 use crate::error::{Context, Error, Result};

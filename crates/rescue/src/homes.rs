@@ -1,7 +1,8 @@
 //! Where the directories of a salvaged volume are among what was brought, and what is done with them at the end.
 //!
-//! An inode says its last name and the directory of that. What no directory names goes there, where the directory was brought, or where at least
-//! its own name is known. So no directory is left, with the mode and the times that it had, before all of them are filled.
+//! An inode says its last name and the directory of that. What no directory names goes there, where the
+//! directory was brought, or where at least its own name is known. So no directory is left, with the mode and
+//! the times that it had, before all of them are filled.
 //!
 //! Memory: an entry for each directory.
 

@@ -19,7 +19,8 @@ struct Link {
 }
 
 impl Place {
-    /// The top of what is brought: the sink's own directory or, with a name, a file in it. `path` is where it is in the volume.
+    /// The top of what is brought: the sink's own directory or, with a name, a file in it. `path` is where it
+    /// is in the volume.
     pub fn top(name: Option<&[u8]>, path: &[u8]) -> Place {
         let name = name.unwrap_or_default().to_vec();
         Place(Arc::new(Link { above: None, name, level: 0, path: path.to_vec() }))

@@ -1,8 +1,9 @@
 //! Makes a damaged volume readable, without writing to it.
 //!
-//! The repair of medfs-fsck runs on an overlay ([`medfs_device::Overlay`]): it takes the other superblock, the other checkpoint pack, finds nodes by their
-//! footers where the NAT has lost them, makes a lost root anew, and turns flipped bits back. It gives no names: what nothing names is found
-//! by its number ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
+//! The repair of medfs-fsck runs on an overlay ([`medfs_device::Overlay`]): it takes the other superblock,
+//! the other checkpoint pack, finds nodes by their footers where the NAT has lost them, makes a lost root
+//! anew, and turns flipped bits back. It gives no names: what nothing names is found by its number
+//! ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
 
 use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
@@ -40,7 +41,8 @@ pub struct Salvage {
     pub gone: u64,
 }
 
-/// Makes the volume on a device readable. `changes` is an empty file for what differs from the device; `progress` is told the fraction done.
+/// Makes the volume on a device readable. `changes` is an empty file for what differs from the device;
+/// `progress` is told the fraction done.
 pub fn open(
     dev: Arc<dyn BlockDevice>,
     changes: File,

@@ -32,7 +32,8 @@ impl Settled {
 
 /// Takes what a walk finds. A directory comes before what is in it, and is left after it.
 ///
-/// An error is of the file that it is told of, and the walk goes on, unless it is one of room or of a file system that takes no writes.
+/// An error is of the file that it is told of, and the walk goes on, unless it is one of room or of a file
+/// system that takes no writes.
 pub trait Sink {
     /// Makes a directory; one that is there is taken.
     fn enter(&mut self, at: &Place) -> io::Result<()>;

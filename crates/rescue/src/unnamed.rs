@@ -1,4 +1,5 @@
-//! What the walk through the directories has not come to: it is brought where its inodes say that it was, or under numbers, or counted.
+//! What the walk through the directories has not come to: it is brought where its inodes say that it was, or
+//! under numbers, or counted.
 
 use crate::homes::Home;
 use crate::place::{MOST_LEVELS, Place};
@@ -14,8 +15,8 @@ const NAME_MAX: usize = 255;
 const BY_INODE: &str = "by-inode";
 
 impl<S: Sink> Walk<'_, S> {
-    /// Of a walk from the root: counts what the volume has and no directory has led to, and tells of which files names are missing. What is being removed is
-    /// not counted.
+    /// Of a walk from the root: counts what the volume has and no directory has led to, and tells of which
+    /// files names are missing. What is being removed is not counted.
     pub fn count_unmet(&mut self, top: &Place) {
         let mut next = 0;
         while let Some(ino) = self.next_unseen(next, top) {
@@ -26,7 +27,8 @@ impl<S: Sink> Walk<'_, S> {
         self.tell_names_unmet();
     }
 
-    /// Brings what no directory names: to the directory and under the name that its inode says, or else under its number in a directory below the top.
+    /// Brings what no directory names: to the directory and under the name that its inode says, or else under
+    /// its number in a directory below the top.
     pub fn unnamed(&mut self, top: &Place) -> io::Result<()> {
         let mut tops = Tops { top: top.clone(), by_inode: self.home(top), is_made: false };
         // First the directories that no other one names, then those in circles, then files.
@@ -76,7 +78,8 @@ impl<S: Sink> Walk<'_, S> {
         Ok(())
     }
 
-    /// An inode, behind the directories that say that they lead to it and were not brought; by itself where they say that they are in each other.
+    /// An inode, behind the directories that say that they lead to it and were not brought; by itself where
+    /// they say that they are in each other.
     fn way_to(&self, ino: Ino) -> Vec<Ino> {
         let mut way = vec![ino];
         let mut at = ino;

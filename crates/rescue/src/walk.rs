@@ -1,7 +1,8 @@
 //! Through directories, past damage.
 //!
-//! Directories wait in a list, and what is found in one goes to the sink as it is found, so that neither depth nor size of a directory
-//! becomes memory. A directory that was met before is not entered again: neither circles nor second names make a walk without end.
+//! Directories wait in a list, and what is found in one goes to the sink as it is found, so that neither
+//! depth nor size of a directory becomes memory. A directory that was met before is not entered again:
+//! neither circles nor second names make a walk without end.
 
 use crate::doubt;
 use crate::homes::Homes;
@@ -86,7 +87,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         self
     }
 
-    /// Says that what no directory names is to be brought too, by [`Walk::unnamed`]. `lost`: names that have lost their inodes, and so are not come to.
+    /// Says that what no directory names is to be brought too, by [`Walk::unnamed`]. `lost`: names that have
+    /// lost their inodes, and so are not come to.
     pub fn for_unnamed(mut self, lost: &[LostFile]) -> Walk<'v, S> {
         self.homes = Some(Homes::new(lost));
         for LostFile { path, ino } in lost {
@@ -117,8 +119,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         self
     }
 
-    /// Brings a file, or a directory with all below it; `entry` is the directory and the name that led to it, where that is known. An error ends
-    /// the walk: nothing more can be written to the sink.
+    /// Brings a file, or a directory with all below it; `entry` is the directory and the name that led to it,
+    /// where that is known. An error ends the walk: nothing more can be written to the sink.
     pub fn tree(&mut self, ino: Ino, at: Place, entry: Option<(Ino, &[u8])>) -> io::Result<()> {
         // Trees that are asked for may overlap.
         self.seen = Seen::default();
@@ -267,7 +269,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
     }
 
-    /// Makes a directory that is to be entered. `told` is how much had been told before anything was of it; `None` where it was met before.
+    /// Makes a directory that is to be entered. `told` is how much had been told before anything was of it;
+    /// `None` where it was met before.
     fn directory(
         &mut self,
         attr: Attr,

@@ -1,9 +1,10 @@
 //! Caches and tables that drop and list the same entries each time.
 //!
-//! Invariant: which entries a cache holds, and in which order a table lists them, depends on what was asked for in which
-//! order, and on the capacity, alone: a key has the same hash and a cache has as many parts on every machine, whatever the width of
-//! its words. So a run on a clock of its own reads and writes the same blocks each time, and its failures come again. A table's own
-//! order does depend on the machine: who drops entries of one takes them [`in_drop_order`].
+//! Invariant: which entries a cache holds, and in which order a table lists them, depends on what was asked
+//! for in which order, and on the capacity, alone: a key has the same hash and a cache has as many parts on
+//! every machine, whatever the width of its words. So a run on a clock of its own reads and writes the same
+//! blocks each time, and its failures come again. A table's own order does depend on the machine: who drops
+//! entries of one takes them [`in_drop_order`].
 //! Locks: those of the library, leaves.
 
 use quick_cache::sync::DefaultLifecycle;
@@ -17,7 +18,8 @@ const PARTS: usize = 16;
 const START: u64 = 0x082e_fa98_ec4e_6c89;
 const FACTOR: u64 = 0xc0ac_29b7_c97c_50dd;
 
-/// The hash of foldhash 0.2 for numbers, in the arithmetic that it has on 64-bit machines: where words have 32 bits it calculates another.
+/// The hash of foldhash 0.2 for numbers, in the arithmetic that it has on 64-bit machines: where words have
+/// 32 bits it calculates another.
 pub struct KeyHasher {
     sum: u64,
     words: u128,
@@ -90,7 +92,8 @@ impl Hasher for KeyHasher {
     #[inline(always)]
     fn finish(&self) -> u64 {
         let hash = if self.filled > 0 { self.folded_sum() } else { self.sum };
-        // A cache of the library rotates by half a word to find a key's part. These two make it 32 bits on every machine.
+        // A cache of the library rotates by half a word to find a key's part. These two make it 32 bits on
+        // every machine.
         hash.rotate_left(usize::BITS / 2).rotate_right(32)
     }
 }

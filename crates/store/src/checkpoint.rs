@@ -1,7 +1,8 @@
 //! Writing checkpoint packs: the moments the volume can be rolled back to.
 //!
-//! Steps of [`Store::write_checkpoint`]: (1) NAT, (2) SIT, (3) SSA blocks of filled segments, (4) the pack into the place of the
-//! older one, all but its last block, (5) FLUSH, (6) the last block, FLUSH. Only then may what was freed be used again.
+//! Steps of [`Store::write_checkpoint`]: (1) NAT, (2) SIT, (3) SSA blocks of filled segments, (4) the pack
+//! into the place of the older one, all but its last block, (5) FLUSH, (6) the last block, FLUSH. Only then
+//! may what was freed be used again.
 //!
 //! Invariant: of the two packs one is always whole; the newer whole one counts.
 //! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
@@ -42,9 +43,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Writes the pack that makes every node and block placed so far count, with NAT, SIT and SSA before it, into the place of the
-    /// older one, and durable: of `cp`, with these orphans. The caller keeps every operation out. What the last checkpoint
-    /// protected is free afterwards.
+    /// Writes the pack that makes every node and block placed so far count, with NAT, SIT and SSA before it,
+    /// into the place of the older one, and durable: of `cp`, with these orphans. The caller keeps every
+    /// operation out. What the last checkpoint protected is free afterwards.
     pub fn write_checkpoint(&self, cp: &mut Checkpoint, orphans: &[Ino], unmount: bool) -> Result<Freed> {
         let meta = WriteTag::new(Cause::Meta, Temperature::Hot);
         let nat_blocks = self.nat.flush(&self.io, &mut cp.nat_journal)?;
@@ -106,8 +107,8 @@ impl Store {
         Ok(())
     }
 
-    /// Inodes that were unlinked but held open when the checkpoint in force was made. A block of the list that cannot be read is
-    /// logged and left out.
+    /// Inodes that were unlinked but held open when the checkpoint in force was made. A block of the list
+    /// that cannot be read is logged and left out.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
         let mut orphans = Vec::new();
         let cp = self.cp.lock();

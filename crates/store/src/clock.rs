@@ -19,8 +19,8 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
 }
 
-/// The operating system's clocks. Files are stamped as the kernel stamps them, by the clock that moves with its ticks: a finer one
-/// would give a new file a time later than that of the write that follows.
+/// The operating system's clocks. Files are stamped as the kernel stamps them, by the clock that moves with
+/// its ticks: a finer one would give a new file a time later than that of the write that follows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

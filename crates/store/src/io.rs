@@ -112,8 +112,8 @@ impl Io {
         Ok(block)
     }
 
-    /// Reads neighbouring blocks. A device may fail for a moment, so a read of one block that fails is tried once more: what is in
-    /// larger requests is wanted again block by block, or can do without.
+    /// Reads neighbouring blocks. A device may fail for a moment, so a read of one block that fails is tried
+    /// once more: what is in larger requests is wanted again block by block, or can do without.
     pub fn read_into(&self, addr: BlockAddr, blocks: &mut [&mut Block]) -> Result<()> {
         self.counters.read.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let mut read = self.dev.read(u64::from(addr), blocks);

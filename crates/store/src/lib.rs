@@ -1,8 +1,9 @@
 //! The store: blocks, nodes and checkpoints of an F2FS volume.
 //!
-//! Purpose: everything below files. [`Store`] hands out blocks ([`Segments`]), counts what is promised ([`Space`]), knows where
-//! nodes lie ([`Nat`]), keeps them in memory ([`Nodes`]) and makes them durable, by the chain of fsynced nodes or by a
-//! checkpoint pack. It knows no files, names or pages: these are the business of the crate `medfs`, which owns a store.
+//! Purpose: everything below files. [`Store`] hands out blocks ([`Segments`]), counts what is promised
+//! ([`Space`]), knows where nodes lie ([`Nat`]), keeps them in memory ([`Nodes`]) and makes them durable, by
+//! the chain of fsynced nodes or by a checkpoint pack. It knows no files, names or pages: these are the
+//! business of the crate `medfs`, which owns a store.
 //!
 //! The structures and their rules are those of the kernel's `Documentation/filesystems/f2fs.rst`.
 #![forbid(unsafe_code)]
@@ -73,7 +74,8 @@ pub struct StoreOptions {
 /// 2. A node in memory that is not dirty equals its block on the device, whose address the NAT holds.
 /// 3. After a write or flush has failed no further one is attempted ([`Io`]).
 ///
-/// Locks, in their order: `cp`, `chain`, those of [`Nodes`], `segs`, those of [`Nat`], then the leaves of [`Space`] and [`Io`].
+/// Locks, in their order: `cp`, `chain`, those of [`Nodes`], `segs`, those of [`Nat`], then the leaves of
+/// [`Space`] and [`Io`].
 pub struct Store {
     /// The way to the device.
     pub io: Io,

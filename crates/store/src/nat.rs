@@ -1,8 +1,8 @@
 //! The node address table in memory: cached entries, dirty ones, and the supply of free node ids.
 //!
-//! Invariants: a changed entry stays cached and dirty until a checkpoint has written it; a nid freed since the last
-//! checkpoint is not handed out before the next one. Of the table itself a bounded number of blocks is kept; a kept block
-//! equals the valid copy on disk, or the one that a checkpoint is about to make valid.
+//! Invariants: a changed entry stays cached and dirty until a checkpoint has written it; a nid freed since
+//! the last checkpoint is not handed out before the next one. Of the table itself a bounded number of blocks
+//! is kept; a kept block equals the valid copy on disk, or the one that a checkpoint is about to make valid.
 //! Locks: one mutex, a leaf but for the device; it is not held while a NAT block is read.
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 

@@ -1,8 +1,8 @@
 //! Reading checkpoint packs: which of the two counts, and the summaries and journals it holds.
 //!
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
-//! Invariant: a pack counts only where its first and last block are whole and of one version; of two that count, the newer does. One
-//! header is enough where it shows that the checkpoint was complete.
+//! Invariant: a pack counts only where its first and last block are whole and of one version; of two that
+//! count, the newer does. One header is enough where it shows that the checkpoint was complete.
 //! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
 
 use crate::error::{Error, Result};
@@ -85,7 +85,8 @@ fn readable(io: &Io) -> impl FnMut(BlockAddr) -> Result<Option<Box<Block>>> {
     |addr| Ok(io.read(addr).ok())
 }
 
-/// The pack beside a whole one, where one of its two headers is damaged, and the other says that it is complete and newer.
+/// The pack beside a whole one, where one of its two headers is damaged, and the other says that it is
+/// complete and newer.
 fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<Pack>> {
     let pack = 1 - whole.pack;
     let than = whole.header.checkpoint_ver.get();
@@ -105,8 +106,9 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     Ok(Some(Pack { header, head, crc: stored_checksum(&left.block), pack, next_version, older: None }))
 }
 
-/// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of its version behind it: that
-/// version is not used again. Versions stay odd in one pack and even in the other.
+/// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of
+/// its version behind it: that version is not used again. Versions stay odd in one pack and even in the
+/// other.
 fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     let version = pack.header.checkpoint_ver.get();
     let other = io
@@ -216,8 +218,8 @@ fn read_summaries(
     Ok((cursegs, nat, sit))
 }
 
-/// Rebuilds the summary of a node log from the footers of the blocks in its segment. A block that cannot be read has no owner there:
-/// cleaning leaves it where it is.
+/// Rebuilds the summary of a node log from the footers of the blocks in its segment. A block that cannot be
+/// read has no owner there: cleaning leaves it where it is.
 fn restore_node_summary(io: &Io, geo: &Geometry, c: &mut CurSeg) {
     let start = geo.seg_start(c.segno);
     let mut blocks = vec![Block::ZERO; BLOCKS_PER_SEG as usize];

@@ -1,7 +1,8 @@
-//! The store's locks in the order in which they are taken, from the outside in. Those of the layers above have other numbers.
+//! The store's locks in the order in which they are taken, from the outside in. Those of the layers above
+//! have other numbers.
 //!
-//! A thread that holds a lock takes none of a smaller number. A build with debug assertions checks it at every lock that is waited for, and
-//! panics. Locks without a rank are leaves, and taken last.
+//! A thread that holds a lock takes none of a smaller number. A build with debug assertions checks it at
+//! every lock that is waited for, and panics. Locks without a rank are leaves, and taken last.
 
 use medfs_sync::Rank;
 

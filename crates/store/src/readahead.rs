@@ -1,8 +1,8 @@
 //! Which reads of single blocks are steps of a walk through neighbours, so that more can be read at once.
 //!
-//! Files that were made together lie together: a program that lists a directory and looks at each file reads their inode blocks
-//! one after another. Invariant: what is read ahead is only ever a hint; the user of such a block checks what it is.
-//! Locks: one mutex, a leaf.
+//! Files that were made together lie together: a program that lists a directory and looks at each file reads
+//! their inode blocks one after another. Invariant: what is read ahead is only ever a hint; the user of such
+//! a block checks what it is. Locks: one mutex, a leaf.
 
 use medfs_format::BlockAddr;
 use medfs_sync::Mutex;

@@ -1,16 +1,21 @@
-//! Seals of the roll-forward log as it is written: what the next sealed node covers, and which blocks must stay as sealed nodes found them.
+//! Seals of the roll-forward log as it is written: what the next sealed node covers, and which blocks must
+//! stay as sealed nodes found them.
 //!
-//! Purpose: the last node of an fsync is written with the blocks that it names, and one flush serves all of them ([`medfs_format::seal`]).
+//! Purpose: the last node of an fsync is written with the blocks that it names, and one flush serves all of
+//! them ([`medfs_format::seal`]).
 //!
 //! Invariants:
-//! 1. A block that a sealed node covers is not overwritten in place until a node that knows the sealed one to be durable is durable itself, or
-//!    a checkpoint: recovery compares it. Blocks are not given to others before the next checkpoint anyway.
-//! 2. Blocks that were overwritten in place since the last flush are in no cover, as they would be barred again and again. A node that
-//!    says more of their file than times waits for a flush.
-//! 3. What must always be overwritten in place (pinned files, reserved homes) is in no cover: while such a block is new, no node is sealed.
+//! 1. A block that a sealed node covers is not overwritten in place until a node that knows the sealed one to
+//!    be durable is durable itself, or a checkpoint: recovery compares it. Blocks are not given to others
+//!    before the next checkpoint anyway.
+//! 2. Blocks that were overwritten in place since the last flush are in no cover, as they would be barred
+//!    again and again. A node that says more of their file than times waits for a flush.
+//! 3. What must always be overwritten in place (pinned files, reserved homes) is in no cover: while such a
+//!    block is new, no node is sealed.
 //! 4. Nodes are taken up in the order in which the log has them, each with the content that is written.
 //!
-//! Locks: one, a leaf; not held during I/O, nor while content is hashed. A thread that places nodes holds `chain`, or keeps all operations out.
+//! Locks: one, a leaf; not held during I/O, nor while content is hashed. A thread that places nodes holds
+//! `chain`, or keeps all operations out.
 
 use medfs_format::seal::{self, Cover, MAX_COVERED, Seal, SealKey};
 use medfs_format::{Block, BlockAddr, Ino};
@@ -118,8 +123,8 @@ pub struct Seals {
 }
 
 impl Seals {
-    /// Of the volume with this UUID, whose last checkpoint nodes name so in their footers. `node_ino` is the reserved inode of the nodes;
-    /// `on`: whether any node is sealed.
+    /// Of the volume with this UUID, whose last checkpoint nodes name so in their footers. `node_ino` is the
+    /// reserved inode of the nodes; `on`: whether any node is sealed.
     pub fn new(on: bool, uuid: [u8; 16], node_ino: Ino, cp_ver: u64) -> Seals {
         Seals { on, uuid, node_ino, state: Mutex::new(State::new(SealKey::new(&uuid, cp_ver))) }
     }
@@ -215,7 +220,8 @@ impl Seals {
         seal::fits(node, self.node_ino, cover)
     }
 
-    /// Seals the node that is placed next, or takes the seal away that it had. Returns how many nodes the seal says to be durable.
+    /// Seals the node that is placed next, or takes the seal away that it had. Returns how many nodes the
+    /// seal says to be durable.
     pub fn seal(&self, node: &mut Block, cover: Option<&Cover>, durable_writes: u64) -> u32 {
         let Some(cover) = cover.filter(|cover| self.fit(node, cover)) else {
             seal::clear(node, self.node_ino);

@@ -161,7 +161,8 @@ impl Space {
         c.chain_names += names as u64;
     }
 
-    /// Whether roll-forward would find room for whatever was reserved since the last checkpoint, and so many further names.
+    /// Whether roll-forward would find room for whatever was reserved since the last checkpoint, and so many
+    /// further names.
     pub fn room_for_roll_forward(&self, names: u64) -> bool {
         let c = self.0.lock();
         let names = BLOCKS_OF_A_NAME * (c.chain_names + names);

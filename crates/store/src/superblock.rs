@@ -10,8 +10,8 @@ use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
 use medfs_format::{Block, FormatError, Geometry, weigh};
 use zerocopy::IntoBytes;
 
-/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it. `Incompatible` where fsyncs may
-/// lie in an NVRAM.
+/// Reads both superblock copies; returns the one that counts and the addresses of those that differ from it.
+/// `Incompatible` where fsyncs may lie in an NVRAM.
 pub fn read_superblock(io: &Io) -> Result<(RawSuperblock, Geometry, Vec<u32>)> {
     let read = read_superblock_with_nvram(io)?;
     read.0.check_no_nvram()?;
@@ -70,7 +70,8 @@ pub fn write_superblocks(io: &Io, sb: &RawSuperblock, copies: &[u32]) -> Result<
     Ok(())
 }
 
-/// The blocks to write one after the other for a copy of the superblock, with what is before it, where that can be read.
+/// The blocks to write one after the other for a copy of the superblock, with what is before it, where that
+/// can be read.
 fn superblock_copy(io: &Io, sb: &RawSuperblock, addr: u32) -> Vec<Block> {
     let now = io.read(addr).unwrap_or_else(|_| Block::boxed());
     let steps = sb.steps_from(RawSuperblock::in_block(&now)).into_iter();
@@ -96,8 +97,8 @@ impl Store {
         Ok(())
     }
 
-    /// Says on a volume of deltas that was made, or repaired, without it that nodes of the log may be sealed: from the next mount on. What was
-    /// fsynced before must be in the last checkpoint.
+    /// Says on a volume of deltas that was made, or repaired, without it that nodes of the log may be sealed:
+    /// from the next mount on. What was fsynced before must be in the last checkpoint.
     pub fn allow_seals(&self) -> Result<()> {
         if !self.is_delta_volume() || self.sb.has_seals() {
             return Ok(());
@@ -107,7 +108,8 @@ impl Store {
         (0..2).try_for_each(|addr| self.write_copy(&sb, addr))
     }
 
-    /// Says in both copies which NVRAM may hold fsyncs of the volume, or that none does: the one durable before the other is written.
+    /// Says in both copies which NVRAM may hold fsyncs of the volume, or that none does: the one durable
+    /// before the other is written.
     pub fn set_nvram(&self, nvram: Option<RawNvramInfo>) -> Result<()> {
         let mut sb = self.sb.clone();
         sb.set_nvram(nvram);

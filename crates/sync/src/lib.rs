@@ -1,12 +1,12 @@
 //! The locks of the engine.
 //!
-//! Purpose: in a build without debug assertions the locks are those of `parking_lot`, re-exported, and ranks and points are nothing.
-//! With debug assertions they have the same interface and their ranks: a thread that waits for a lock out of order panics (`order`).
-//! With the feature `schedule` a deterministic scheduler (`schedule`) decides at each of them which thread goes on. A run of threads then
-//! replays from its seed.
+//! Purpose: in a build without debug assertions the locks are those of `parking_lot`, re-exported, and ranks
+//! and points are nothing. With debug assertions they have the same interface and their ranks: a thread that
+//! waits for a lock out of order panics (`order`). With the feature `schedule` a deterministic scheduler
+//! (`schedule`) decides at each of them which thread goes on. A run of threads then replays from its seed.
 //!
-//! Invariants: neither changes a result, only which thread runs when. A thread that no scheduler runs waits for the locks as
-//! they are.
+//! Invariants: neither changes a result, only which thread runs when. A thread that no scheduler runs waits
+//! for the locks as they are.
 //! Locks: this crate holds none of its own beyond a call in ordinary builds; the scheduler's is a leaf.
 #![forbid(unsafe_code)]
 

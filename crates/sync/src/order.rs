@@ -1,10 +1,11 @@
 //! The order in which a thread takes locks: what it holds, and whether it may take another.
 //!
-//! Purpose: in builds with debug assertions every lock that is waited for is compared with those that its thread holds. One out of order is a
-//! deadlock that waits for another thread; here it panics at once, whatever the other threads do.
+//! Purpose: in builds with debug assertions every lock that is waited for is compared with those that its
+//! thread holds. One out of order is a deadlock that waits for another thread; here it panics at once,
+//! whatever the other threads do.
 //!
-//! Invariants: a thread's list has a claim for each guard that it has, in the order in which they were taken; guards stay with their thread. A
-//! thread that unwinds takes what it wants.
+//! Invariants: a thread's list has a claim for each guard that it has, in the order in which they were taken;
+//! guards stay with their thread. A thread that unwinds takes what it wants.
 //! Locks: none.
 
 use crate::rank::Rank;

@@ -1,16 +1,21 @@
-//! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, or has one flipped bit; then `fsck --repair`.
+//! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, or has one flipped
+//! bit; then `fsck --repair`.
 //!
-//! A [`Volume`] is an image with what it shows, and its metadata blocks by what they are ([`Part`]). [`Volume::strike`] damages some of them on
-//! a copy, repairs it, lets the engine finish as `medfs fsck --repair` does, checks once more, and judges what is left:
+//! A [`Volume`] is an image with what it shows, and its metadata blocks by what they are ([`Part`]).
+//! [`Volume::strike`] damages some of them on a copy, repairs it, lets the engine finish as
+//! `medfs fsck --repair` does, checks once more, and judges what is left:
 //!
 //! - The repair ends with 0 or 1 by e2fsck's convention, and the next check finds nothing.
-//! - Every file none of whose own blocks was struck is there with its content and attributes, found by its inode number: at its place, unless a
-//!   directory on the way was struck, and then in lost+found at the latest.
-//! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck, the file is compressed or a log goes on,
-//!   a page may be a hole. One with a struck node of attributes has its content. Of a file whose inode was struck nothing is asked.
-//! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a node of the fsync log was, each
-//!   file that was fsynced will do as at any of its fsyncs, or at the checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is
-//!   allowed where it concerns nothing but the file or directory whose block it is in.
+//! - Every file none of whose own blocks was struck is there with its content and attributes, found by its
+//!   inode number: at its place, unless a directory on the way was struck, and then in lost+found at the
+//!   latest.
+//! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck,
+//!   the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
+//!   its content. Of a file whose inode was struck nothing is asked.
+//! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
+//!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
+//!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
+//!   concerns nothing but the file or directory whose block it is in.
 
 mod interrupted;
 mod judge;
@@ -92,7 +97,8 @@ pub struct Volume {
     by_other_pack: Vec<Model>,
     /// The blocks of each inode, with those of files that its deltas are made from.
     own: BTreeMap<Ino, BTreeSet<u64>>,
-    /// Files with compact pages: with a node that leads to these, other pages are what they were before their last update.
+    /// Files with compact pages: with a node that leads to these, other pages are what they were before their
+    /// last update.
     pub reverting: Vec<Ino>,
     /// Compressed files: what their nodes held nobody else knows.
     compressed: BTreeSet<Ino>,
@@ -376,10 +382,11 @@ impl Volume {
             volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
             drop(volume);
             let again = check(&**dev, &options, &mut |_| {}).or_else(|e| fail("again", e))?;
-            match again.findings.is_empty() {
-                true => break,
-                false if turn == TURNS => return fail("again", brief(&again.findings)),
-                false => {}
+            // What power loss during a checkpoint leaves stays until the next one.
+            match again.asks_for_repair() {
+                false => break,
+                true if turn == TURNS => return fail("again", brief(&again.findings)),
+                true => {}
             }
         }
         let volume = open(dev.clone(), true).or_else(|e| fail("mount", e))?;

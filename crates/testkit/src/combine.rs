@@ -1,8 +1,8 @@
 //! Every combination of what deltas, compression and the extensions can be set to.
 //!
-//! A seed decides its combination ([`Combination::of_seed`]), so that a failure replays from the seed alone, and as many seeds in a
-//! row as there are combinations meet each once. What else a volume is mounted with (caches, writing in place) varies with the
-//! seed too.
+//! A seed decides its combination ([`Combination::of_seed`]), so that a failure replays from the seed alone,
+//! and as many seeds in a row as there are combinations meet each once. What else a volume is mounted with
+//! (caches, writing in place) varies with the seed too.
 
 use crate::crash_states::Report;
 use crate::fuzz::variable;
@@ -107,8 +107,8 @@ impl Combination {
         Combination::reserves(seed) && seed / Combination::COUNT as u64 % 4 == 3
     }
 
-    /// A new volume for a seed. Where a tree chooses the files of reserves, it is one that chooses all that are judged by their habits, or
-    /// like a file that ended before.
+    /// A new volume for a seed. Where a tree chooses the files of reserves, it is one that chooses all that
+    /// are judged by their habits, or like a file that ended before.
     pub fn image_of(self, seed: u64) -> Arc<MemDevice> {
         let image = formatted(Combination::mebibytes_of(seed), self.features());
         if Combination::has_tree(seed) { Arc::new(with_tree(&image)) } else { image }
@@ -119,7 +119,8 @@ impl Combination {
         if Combination::reserves(seed) { 256 } else { 64 }
     }
 
-    /// Mount options with what varies with a seed beside: caches, writing in place, placement, the algorithm of `compress=fpc`.
+    /// Mount options with what varies with a seed beside: caches, writing in place, placement, the algorithm
+    /// of `compress=fpc`.
     pub fn options_of(self, seed: u64) -> String {
         let pick = |step: u64, of: &[&'static str]| of[(seed / step % of.len() as u64) as usize];
         let in_place = pick(1, &["off", "fsync", "force"]);
@@ -190,8 +191,8 @@ impl fmt::Display for Coverage {
 /// Crash states between two words of how far a long run is.
 const TELL_EVERY: usize = 5000;
 
-/// A long run: seeds from `MEDFS_SEED` on, until there were `MEDFS_STATES` crash states. Prints now and then how far it is, and in the
-/// end what was met.
+/// A long run: seeds from `MEDFS_SEED` on, until there were `MEDFS_STATES` crash states. Prints now and then
+/// how far it is, and in the end what was met.
 pub fn until_enough(mut one: impl FnMut(u64) -> (Option<Combination>, Report)) -> Report {
     let first = variable("MEDFS_SEED").unwrap_or(std::process::id().into());
     let states = variable("MEDFS_STATES").unwrap_or(100_000) as usize;

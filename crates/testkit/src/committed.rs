@@ -1,8 +1,9 @@
 //! What was committed, exactly and in order, against what a crash at that moment brings back.
 //!
-//! A run applies operations to a volume whose commits are held in memory as well. After each operation that makes something durable, power
-//! is cut: what the device stored without its cache is opened as another volume, and every file that is held must be there as it was
-//! committed. A page of it may be newer where the volume has that newer page too: pages may be overwritten in place.
+//! A run applies operations to a volume whose commits are held in memory as well. After each operation that
+//! makes something durable, power is cut: what the device stored without its cache is opened as another
+//! volume, and every file that is held must be there as it was committed. A page of it may be newer where the
+//! volume has that newer page too: pages may be overwritten in place.
 
 use crate::ops::Op;
 use crate::session::{Durable, Session};

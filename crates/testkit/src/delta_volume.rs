@@ -105,7 +105,8 @@ impl Maker {
         file.old[3 * BLOCK_SIZE..4 * BLOCK_SIZE].copy_from_slice(&file.now[3 * BLOCK_SIZE..4 * BLOCK_SIZE]);
     }
 
-    /// Has the engine make its list of files that are made from others, which it does when the first one wants to be on it.
+    /// Has the engine make its list of files that are made from others, which it does when the first one
+    /// wants to be on it.
     fn list_is_there(&mut self) {
         let (root, name) = (self.v.root(), LOG.as_bytes());
         let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -121,7 +122,8 @@ impl Maker {
         self.v.sync().expect("sync");
     }
 
-    /// A file whose content, durable at once, is made of pages of the database: `around` gives what is before and after each.
+    /// A file whose content, durable at once, is made of pages of the database: `around` gives what is before
+    /// and after each.
     fn repeat(&mut self, name: &'static str, head: Vec<u8>, around: impl Fn(u32) -> (Vec<u8>, Vec<u8>)) {
         let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
         let ino = self.v.create(self.v.root(), name.as_bytes(), &new).expect("create").ino;
@@ -148,8 +150,8 @@ pub const SHARED_FILES: [&str; 4] = ["one", "two", "three", "four"];
 /// Times that they were fsynced together.
 pub const SHARED_ROUNDS: usize = 3;
 
-/// A volume that power was taken from: the last fsyncs of its files are in shared record nodes, one for each round. The content
-/// of a file at the checkpoint is the first of its states.
+/// A volume that power was taken from: the last fsyncs of its files are in shared record nodes, one for each
+/// round. The content of a file at the checkpoint is the first of its states.
 pub fn shared_volume() -> DeltaVolume {
     let dev = Arc::new(formatted(80, DELTAS).snapshot());
     let v = Volume::open(dev.clone(), MountOptions::default(), test_clock()).expect("the volume opens");

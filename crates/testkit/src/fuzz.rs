@@ -1,8 +1,8 @@
 //! Fuzzing in a process of its own: a panic, a hang, or memory beyond the limit ends that process alone, and the case
 //! that did it is known.
 //!
-//! A [`Target`] is run by one test function. The test starts itself again as a child, which runs cases until its time is
-//! over, one seed after the other.
+//! A [`Target`] is run by one test function. The test starts itself again as a child, which runs cases until
+//! its time is over, one seed after the other.
 //!
 //! - `MEDFS_FUZZ_SECONDS`: how long.
 //! - `MEDFS_FUZZ_SEED`, or `MEDFS_SEED`: the first seed; printed at the start.

@@ -44,7 +44,8 @@ pub fn options_for(features: &str) -> &'static str {
     if COMPRESSED.contains(&features) { "compress_extension=*,compress_chksum" } else { "rw" }
 }
 
-/// A freshly formatted volume of `mebibytes`, in memory; made once a process. Panics where `mkfs.f2fs` is missing or fails.
+/// A freshly formatted volume of `mebibytes`, in memory; made once a process. Panics where `mkfs.f2fs` is
+/// missing or fails.
 pub fn formatted(mebibytes: u64, features: &str) -> Arc<MemDevice> {
     type Made = BTreeMap<(u64, String), Arc<MemDevice>>;
     static MADE: Mutex<Made> = Mutex::new(BTreeMap::new());

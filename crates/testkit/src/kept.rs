@@ -1,7 +1,9 @@
-//! What a repair keeps of a volume's files, by the engine's eyes: in their place, under another name, with other content, or not at all.
+//! What a repair keeps of a volume's files, by the engine's eyes: in their place, under another name, with
+//! other content, or not at all.
 //!
-//! Unlike [`crate::observe`] nothing here asks for a sound volume: what cannot be read is passed by, so that what any checker leaves can be
-//! counted. A file is found by its inode number; one is kept only where all of its content is as it was.
+//! Unlike [`crate::observe`] nothing here asks for a sound volume: what cannot be read is passed by, so that
+//! what any checker leaves can be counted. A file is found by its inode number; one is kept only where all of
+//! its content is as it was.
 
 use crate::harness::guarded;
 use crate::model::{Inode, Model, PAGE};
@@ -40,7 +42,8 @@ impl AddAssign for Kept {
 }
 
 impl Kept {
-    /// Counts the files of `shown` on what a checker left, which is opened as after its repair: rolled forward where that is possible.
+    /// Counts the files of `shown` on what a checker left, which is opened as after its repair: rolled
+    /// forward where that is possible.
     pub fn count(shown: &Model, dev: &Arc<MemDevice>) -> Kept {
         let files = shown.inodes().filter(|(_, inode)| !inode.is_dir());
         let open = |recover| {
@@ -122,8 +125,8 @@ fn is_as_it_was(volume: &Volume, was: &Inode) -> bool {
     }
 }
 
-/// Has `fsck.f2fs` repair a device of which some blocks cannot be read until they are written: what it leaves, and those of the blocks that it did
-/// not write. An error where it does not run.
+/// Has `fsck.f2fs` repair a device of which some blocks cannot be read until they are written: what it
+/// leaves, and those of the blocks that it did not write. An error where it does not run.
 pub fn fsck_f2fs(dev: &MemDevice, unreadable: &[u64]) -> std::io::Result<(MemDevice, Vec<u64>)> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("image");

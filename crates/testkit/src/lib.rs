@@ -1,10 +1,12 @@
 //! What the engine is tested with: a reference model, random operations, and crash states.
 //!
-//! - [`model`]: what a POSIX file system is, in memory ([`acl`]: its access control lists); [`observe`]: reads a real one into a model.
+//! - [`model`]: what a POSIX file system is, in memory ([`acl`]: its access control lists); [`observe`]:
+//!   reads a real one into a model.
 //! - [`ops`]: operations over a small name space, from a seed; [`session`]: applies them to both and compares.
 //! - [`oracle`]: which trees the durability contract allows after a crash.
 //! - [`harness`]: long random runs with remounts and crashes, shrinking what fails.
-//! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]: more of them).
+//! - [`crash_states`]: short workloads, and every state that a crash may leave on the device ([`workloads`]:
+//!   more of them).
 //! - [`committed`]: what was committed, exactly and in order, against what a crash at that moment brings back.
 //! - [`second_crash`]: power lost again while a volume is being opened after a crash, or soon after.
 //! - [`room`]: want of room at every block that a workload takes, and on volumes with every number of free blocks.

@@ -1,9 +1,10 @@
-//! A volume and its NVRAM on one recorded device: what a crash leaves of both comes from one log, so that each order of flushes of the one and
-//! fences of the other is explored.
+//! A volume and its NVRAM on one recorded device: what a crash leaves of both comes from one log, so that
+//! each order of flushes of the one and fences of the other is explored.
 //!
-//! The memory is the last blocks of the device, behind the volume. What is written to it is pending as other blocks are; a fence makes its range
-//! durable alone, as a write with forced unit access does. A flush of the volume would make durable what was written to the memory before;
-//! without a fence of its own nothing may rely on that, and states in which power is lost before it show it.
+//! The memory is the last blocks of the device, behind the volume. What is written to it is pending as other
+//! blocks are; a fence makes its range durable alone, as a write with forced unit access does. A flush of the
+//! volume would make durable what was written to the memory before; without a fence of its own nothing may
+//! rely on that, and states in which power is lost before it show it.
 
 use crate::subject::Mounter;
 use medfs::{Clock, ManualClock, MountOptions, open_with_nvram};

@@ -132,8 +132,8 @@ pub enum Op {
         len: u16,
         seed: u8,
     },
-    /// Writes pages of a directory's database, changed a little, into its log or journal from record `first` on, as SQLite
-    /// lays them out.
+    /// Writes pages of a directory's database, changed a little, into its log or journal from record `first`
+    /// on, as SQLite lays them out.
     Frames {
         dir: u8,
         journal: bool,
@@ -262,8 +262,8 @@ pub fn xattr_name(name: u8) -> &'static [u8] {
     [&b"user.a"[..], b"user.longer-name", b"trusted.t", b"user.b", b"security.s"][name as usize % 5]
 }
 
-/// The bytes an [`Op::Write`] writes: different for each seed and offset, so that misplaced content shows. Of every second
-/// seed they repeat for 64 bytes each, so that they can be compressed.
+/// The bytes an [`Op::Write`] writes: different for each seed and offset, so that misplaced content shows. Of
+/// every second seed they repeat for 64 bytes each, so that they can be compressed.
 pub fn pattern(seed: u8, offset: u64, len: usize) -> Vec<u8> {
     let word = |index: u64| {
         let index = if seed.is_multiple_of(2) { index / 8 } else { index };

@@ -7,7 +7,8 @@
 //!   by a sync or checkpoint, by an fsync of the directory, or by an fsync of the file, which makes durable the
 //!   names by which the file is reached, with all directories above;
 //! - what existed in all states since it was made durable can be reached, under exactly as many names as it has links;
-//! - each page of a file reads as one of its versions since the last fsync or fdatasync, at least as new as that; so does the size;
+//! - each page of a file reads as one of its versions since the last fsync or fdatasync, at least as new as
+//!   that; so does the size;
 //! - a file whose atomic write was about to be committed reads as before it or as after it;
 //! - mode, owner, flags, extended attributes and times set are as new as the last fsync.
 //!
@@ -26,7 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub enum Contract {
     /// What was made durable is there: [`History::judge`].
     Posix,
-    /// The tree is that after one operation, and at most so many acknowledged fsyncs are lost: [`History::judge_order`].
+    /// The tree is that after one operation, and at most so many acknowledged fsyncs are lost:
+    /// [`History::judge_order`].
     Order {
         /// Most of them.
         fsyncs: u64,
@@ -175,8 +177,9 @@ impl History {
         }
     }
 
-    /// Judges a tree where commits are of the whole volume: it is that after some operation, with all before it and none after it; after the
-    /// last one that was made durable at once, and so late that at most `fsyncs` acknowledged ones are lost.
+    /// Judges a tree where commits are of the whole volume: it is that after some operation, with all before
+    /// it and none after it; after the last one that was made durable at once, and so late that at most
+    /// `fsyncs` acknowledged ones are lost.
     pub fn judge_order(
         &self,
         found: &Model,
@@ -410,7 +413,8 @@ mod tests {
     const FILE: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     const DIR: NewFile = NewFile { kind: FileKind::Directory, ..FILE };
 
-    /// Root with a file `f` of one page of ones, durable; then overwritten by twos, unless fsynced pending; then renamed to `g`.
+    /// Root with a file `f` of one page of ones, durable; then overwritten by twos, unless fsynced pending;
+    /// then renamed to `g`.
     fn history(fsync: bool) -> (History, Id) {
         let mut model = Model::new(Inode::new(3, &DIR));
         let id = model.create(ROOT, b"f", &FILE).unwrap();

@@ -1,6 +1,7 @@
 //! A device that loses power in the middle of a request.
 //!
-//! Unlike crash states, which choose among what was not flushed, it keeps exactly the blocks before one, in the order of their writes.
+//! Unlike crash states, which choose among what was not flushed, it keeps exactly the blocks before one, in
+//! the order of their writes.
 
 use medfs_device::{BlockDevice, WriteTag};
 use medfs_format::Block;

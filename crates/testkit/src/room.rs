@@ -1,9 +1,9 @@
-//! Want of room: a workload meets a full volume at the k-th block that it takes from a log, for every log and every k; or it runs
-//! on a volume on which so many blocks are free.
+//! Want of room: a workload meets a full volume at the k-th block that it takes from a log, for every log and
+//! every k; or it runs on a volume on which so many blocks are free.
 //!
-//! Whatever is refused, nothing that was acknowledged is lost: the volume as power loss leaves it at that moment is mounted,
-//! checked for structure, and judged by the contract ([`crate::oracle`]); so is the one after a sync that succeeds, which
-//! must show exactly what was seen before.
+//! Whatever is refused, nothing that was acknowledged is lost: the volume as power loss leaves it at that
+//! moment is mounted, checked for structure, and judged by the contract ([`crate::oracle`]); so is the one
+//! after a sync that succeeds, which must show exactly what was seen before.
 
 use crate::crash_states::Workload;
 use crate::harness::guarded;
@@ -46,7 +46,8 @@ pub struct Point {
     pub stays: bool,
 }
 
-/// A run without want of room: the model after each operation, what each made durable, and how many blocks each log gave.
+/// A run without want of room: the model after each operation, what each made durable, and how many blocks
+/// each log gave.
 pub struct Course {
     ops: Vec<Op>,
     states: Vec<(Model, Durable)>,

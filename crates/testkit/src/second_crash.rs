@@ -1,13 +1,17 @@
-//! Crashes after crashes: power is lost while fsyncs are on their way, again while the volume is being opened or soon after, and once more.
+//! Crashes after crashes: power is lost while fsyncs are on their way, again while the volume is being opened
+//! or soon after, and once more.
 //!
-//! A *life* of a volume is a mount, the operations of a workload, and a loss of power. Its writes are recorded from the beginning of the mount,
-//! so that cuts come while what was fsynced is rolled forward as well as later. A seed decides a tree of lives: of the crash states
-//! of the first some are chosen, each is the volume of a further life, and so on down to the last cut.
+//! A *life* of a volume is a mount, the operations of a workload, and a loss of power. Its writes are
+//! recorded from the beginning of the mount, so that cuts come while what was fsynced is rolled forward as
+//! well as later. A seed decides a tree of lives: of the crash states of the first some are chosen, each is
+//! the volume of a further life, and so on down to the last cut.
 //!
 //! What is asked at each mount:
-//! - After a cut in the operations of the life before: what the contract allows ([`crate::oracle`]) of *that* life, which began with what its
-//!   own mount found. So nothing of an earlier life comes back that a mount in between did not show.
-//! - After a cut while the volume was being opened: what that mount found in the end. Roll-forward that is interrupted leads to the same.
+//! - After a cut in the operations of the life before: what the contract allows ([`crate::oracle`]) of *that*
+//!   life, which began with what its own mount found. So nothing of an earlier life comes back that a mount
+//!   in between did not show.
+//! - After a cut while the volume was being opened: what that mount found in the end. Roll-forward that is
+//!   interrupted leads to the same.
 //! - Opening it read-only writes nothing.
 //!
 //! A failure names the seed, and the states on the way to it.

@@ -27,7 +27,8 @@ pub enum Durable {
         /// Only what is needed to read the content.
         datasync: bool,
     },
-    /// A directory: its entries, present and absent, (without `datasync`) its attributes, and what is needed to reach it.
+    /// A directory: its entries, present and absent, (without `datasync`) its attributes, and what is needed
+    /// to reach it.
     Directory {
         /// Which.
         id: Id,
@@ -149,8 +150,8 @@ impl Session {
         self.steps.iter_mut().for_each(|steps| steps.push(model.clone()));
     }
 
-    /// Compares the whole tree, and the files that are only held. Does nothing while an atomic write is open, as the file
-    /// then shows two sizes.
+    /// Compares the whole tree, and the files that are only held. Does nothing while an atomic write is open,
+    /// as the file then shows two sizes.
     pub fn compare_all(&self) -> Result<(), String> {
         if self.model.inodes().any(|(_, inode)| inode.staged.is_some()) {
             return Ok(());

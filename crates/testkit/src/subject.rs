@@ -1,8 +1,8 @@
 //! What the harnesses drive: the operations of a volume as a trait.
 //!
-//! The engine's `Volume` is one; [`crate::planted::ModelFs`], a file system with bugs on purpose, is another, by which the
-//! harnesses prove that they would notice. Operations mean what the engine's documentation says; in particular
-//! `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
+//! The engine's `Volume` is one; [`crate::planted::ModelFs`], a file system with bugs on purpose, is another,
+//! by which the harnesses prove that they would notice. Operations mean what the engine's documentation says;
+//! in particular `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
 
 use medfs::{
     Attr, DirEntry, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode,

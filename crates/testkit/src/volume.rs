@@ -29,8 +29,8 @@ pub fn mounter_over(
     })
 }
 
-/// A mounter whose volumes each have a clock of their own, which goes on by `step` whenever it is looked at: time passes, and
-/// the same operations see the same times.
+/// A mounter whose volumes each have a clock of their own, which goes on by `step` whenever it is looked at:
+/// time passes, and the same operations see the same times.
 pub fn mounter_in_time(options: MountOptions, step: Duration) -> Mounter {
     Arc::new(move |device| {
         let clock = Arc::new(SteppingClock { time: ManualClock::new(START), step });

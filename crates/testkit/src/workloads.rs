@@ -1,5 +1,5 @@
-//! Workloads for crash states that mix what the ones of [`crate::crash_states`] do: names that go round, fsyncs of several
-//! files at once, idle work, and a volume on which every operation may have to clean.
+//! Workloads for crash states that mix what the ones of [`crate::crash_states`] do: names that go round,
+//! fsyncs of several files at once, idle work, and a volume on which every operation may have to clean.
 
 use crate::crash_states::{Persist, Step, Workload, on_databases, on_deltas, on_replacements, preparation};
 use crate::ops::{DATABASE, DOCUMENT, LOG, Op, TEMPORARY, Target, place};
@@ -7,8 +7,8 @@ use medfs::{FallocateMode, FileKind, RenameFlags, XattrMode};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// `count` workloads of six operations each on three names in each of two directories: files made, replaced, linked, moved within
-/// and between directories and removed, with fsyncs of files and directories after them.
+/// `count` workloads of six operations each on three names in each of two directories: files made, replaced,
+/// linked, moved within and between directories and removed, with fsyncs of files and directories after them.
 pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
@@ -31,8 +31,9 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..6).map(|_| step()).collect())).collect()
 }
 
-/// `count` workloads of twelve operations each on three files that are durable: little changes that are fsynced, between them pages written
-/// whole, cut off, punched and moved, names that change, and as much unsynced data as makes a small cache write back what it holds.
+/// `count` workloads of twelve operations each on three files that are durable: little changes that are
+/// fsynced, between them pages written whole, cut off, punched and moved, names that change, and as much
+/// unsynced data as makes a small cache write back what it holds.
 pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
     use FallocateMode as F;
     let mut random = ChaCha12Rng::seed_from_u64(seed);
@@ -75,8 +76,8 @@ pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..12).map(|_| step()).collect())).collect()
 }
 
-/// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones are given up, or
-/// which give way to several of these.
+/// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones
+/// are given up, or which give way to several of these.
 pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
@@ -102,8 +103,9 @@ pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {
 /// Blocks of the file that [`on_refills`] makes room with.
 pub const REFILLED: u64 = 24;
 
-/// `count` workloads on a volume that has room for [`REFILLED`] blocks and a few: a file takes it and is checkpointed, gives all or
-/// some of it back, and others that are fsynced take it again. Until the next checkpoint what was given back is still the old file's.
+/// `count` workloads on a volume that has room for [`REFILLED`] blocks and a few: a file takes it and is
+/// checkpointed, gives all or some of it back, and others that are fsynced take it again. Until the next
+/// checkpoint what was given back is still the old file's.
 pub fn on_refills(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: u64| random.random_range(0..n);
@@ -184,8 +186,9 @@ const PIECES: u64 = 250;
 /// In these nothing stays but the files that workloads are about, so that cleaning takes their sections first.
 const OF_FILES: std::ops::Range<u64> = 90..170;
 
-/// A volume without a free section to spare, most of which is holes between blocks of files that workloads change: their
-/// first operation has to clean. Besides what [`preparation`] makes there are deltas, a database with its log, and a document.
+/// A volume without a free section to spare, most of which is holes between blocks of files that workloads
+/// change: their first operation has to clean. Besides what [`preparation`] makes there are deltas, a
+/// database with its log, and a document.
 pub fn crowded() -> Vec<Op> {
     let (stays, goes) = (place(2, 10), place(2, 11));
     let create = |at| Op::Create { at, kind: FileKind::Regular, perm: 0o644 };

@@ -1,8 +1,10 @@
-//! Every metadata block of volumes of several kinds damaged in turn, and several at once; see [`medfs_testkit::bad_blocks`].
+//! Every metadata block of volumes of several kinds damaged in turn, and several at once; see
+//! [`medfs_testkit::bad_blocks`].
 //!
 //! Each case is repaired, and files are brought off it without a repair.
-//! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals of a checkpoint pack is lost
-//! with them. `every_block` takes all of them, `several_blocks` some hundreds of groups.
+//! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals
+//! of a checkpoint pack is lost with them. `every_block` takes all of them, `several_blocks` some hundreds of
+//! groups.
 //! `MEDFS_SEED` decides the sample, the flipped bits and the groups.
 
 mod common;
@@ -62,8 +64,8 @@ impl Maker {
     }
 }
 
-/// A volume of every kind of node and directory, with several checkpoints behind it; the last files and an open one that was
-/// removed are of an interrupted session where `crashed`.
+/// A volume of every kind of node and directory, with several checkpoints behind it; the last files and an
+/// open one that was removed are of an interrupted session where `crashed`.
 fn made(features: &str, crashed: bool) -> MemDevice {
     let dev = Arc::new(formatted(64, features).snapshot());
     let mut options = MountOptions::default();
@@ -345,8 +347,9 @@ fn nothing_is_told_of_sound_volumes() {
     }
 }
 
-/// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the block, `MEDFS_DAMAGE` one of 0 to
-/// 2; `MEDFS_RESCUE` brings files off them instead of repairing them; `MEDFS_BLOCKS` takes that many of each part.
+/// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the
+/// block, `MEDFS_DAMAGE` one of 0 to 2; `MEDFS_RESCUE` brings files off them instead of repairing them;
+/// `MEDFS_BLOCKS` takes that many of each part.
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {
@@ -415,9 +418,10 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
     std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
 }
 
-/// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names its case: `MEDFS_SEED` with
-/// `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again, and `MEDFS_KEEP` is a file for the struck volume, with the old content of blocks that
-/// cannot be read; with `MEDFS_SHOW` each repair's findings are printed.
+/// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names
+/// its case: `MEDFS_SEED` with `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again, and `MEDFS_KEEP` is a file
+/// for the struck volume, with the old content of blocks that cannot be read; with `MEDFS_SHOW` each repair's
+/// findings are printed.
 #[test]
 #[ignore = "takes minutes"]
 fn several_blocks() {
@@ -436,7 +440,8 @@ fn several_blocks() {
     assert_eq!(tally.failures(), 0);
 }
 
-/// Repairs of a volume with these seeds' groups of struck blocks that lose power behind each `step` of their writes; how many did.
+/// Repairs of a volume with these seeds' groups of struck blocks that lose power behind each `step` of their
+/// writes; how many did.
 fn interrupt_several(volume: &Volume, seeds: Range<u64>, step: u64, tally: &mut Tally) -> u64 {
     let folder = tempfile::tempdir().expect("temporary folder");
     let mut interrupted = 0;
@@ -459,9 +464,9 @@ fn a_repair_is_interrupted() {
     assert!(tally.failures() == 0 && interrupted > 2, "{interrupted} were interrupted");
 }
 
-/// Repairs of every volume that lose power at each of their writes, or behind each `MEDFS_STEP` of them, of `MEDFS_CASES` groups of struck
-/// blocks: each is repaired again, and once more is taken back by its undo file. A failure names its case as with
-/// `several_blocks`.
+/// Repairs of every volume that lose power at each of their writes, or behind each `MEDFS_STEP` of them, of
+/// `MEDFS_CASES` groups of struck blocks: each is repaired again, and once more is taken back by its undo
+/// file. A failure names its case as with `several_blocks`.
 #[test]
 #[ignore = "takes minutes"]
 fn interrupted_repairs() {
@@ -492,9 +497,10 @@ fn lose(left: &MemDevice, block: u64) {
     left.write(block, &[&Block::ZERO], tag).expect("memory");
 }
 
-/// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by `fsck.f2fs`: what both keep of the files, as
-/// a table. `MEDFS_BLOCKS` is how many of each kind, of each volume; `MEDFS_VOLUME` is a part of the name of those wanted, and `MEDFS_BLOCK` the
-/// block; with `MEDFS_SHOW` each case's files are printed that are not in their place as they were.
+/// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by
+/// `fsck.f2fs`: what both keep of the files, as a table. `MEDFS_BLOCKS` is how many of each kind, of each
+/// volume; `MEDFS_VOLUME` is a part of the name of those wanted, and `MEDFS_BLOCK` the block; with
+/// `MEDFS_SHOW` each case's files are printed that are not in their place as they were.
 #[test]
 #[ignore = "takes minutes"]
 fn table_beside_fsck_f2fs() {

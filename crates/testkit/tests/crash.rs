@@ -188,7 +188,8 @@ const TO_INTERRUPT: [&str; 9] = [
     "clusters",
 ];
 
-/// Times that pass between two looks at the clock, in milliseconds: the ticks in which times of files are kept take ten.
+/// Times that pass between two looks at the clock, in milliseconds: the ticks in which times of files are
+/// kept take ten.
 const STEPS: [u64; 3] = [10, 1, 4];
 
 /// States of workloads of every kind under the combination of options and the passing of time that the seed decides: of

@@ -1,7 +1,7 @@
 //! What runs of operations leave on the device is what they left before: blocks by cause, flushes, and their order.
 //!
-//! `footprint.tsv` has a row for each combination of options. A change that is meant to write something else writes the table
-//! anew, and its difference is reviewed with the change:
+//! `footprint.tsv` has a row for each combination of options. A change that is meant to write something else
+//! writes the table anew, and its difference is reviewed with the change:
 //! `MEDFS_BLESS=1 cargo test --release -p medfs-testkit --test footprint -- --ignored`
 
 use medfs::MountOptions;

@@ -1,7 +1,8 @@
 //! The engine on mutated volumes: it opens them or says why not, reads what is there, writes, and closes; it neither
 //! panics, hangs, nor takes more than 256 MiB, and its errors have a type. See [`medfs_testkit::fuzz`].
 //!
-//! Volumes are the kernel's (tests/golden) and our own, closed cleanly and with a chain of fsynced nodes to roll forward.
+//! Volumes are the kernel's (tests/golden) and our own, closed cleanly and with a chain of fsynced nodes to
+//! roll forward.
 
 mod common;
 

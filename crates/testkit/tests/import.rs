@@ -1,6 +1,8 @@
-//! Imports of volumes that the kernel's f2fs left, with power cut at their writes: every state shows the same tree, and is imported to the end.
+//! Imports of volumes that the kernel's f2fs left, with power cut at their writes: every state shows the same
+//! tree, and is imported to the end.
 //!
-//! `tools/import-crashes` has the kernel make volumes, runs [`every_volume`] on them, and has the kernel judge what it exported.
+//! `tools/import-crashes` has the kernel make volumes, runs [`every_volume`] on them, and has the kernel
+//! judge what it exported.
 
 mod common;
 
@@ -92,7 +94,8 @@ fn load(path: &Path) -> MemDevice {
     MemDevice::copy_of(&file as &dyn BlockDevice).expect("it reads")
 }
 
-/// The volumes `v1`, `v2`, ... of `MEDFS_VOLUMES`, `MEDFS_STATES` of each, the first `MEDFS_KEPT` of them exported to `MEDFS_OUT`.
+/// The volumes `v1`, `v2`, ... of `MEDFS_VOLUMES`, `MEDFS_STATES` of each, the first `MEDFS_KEPT` of them
+/// exported to `MEDFS_OUT`.
 #[test]
 #[ignore = "takes volumes from tools/import-crashes"]
 fn every_volume() {

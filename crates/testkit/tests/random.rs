@@ -113,8 +113,8 @@ fn long_run_on_nvram() {
     }
 }
 
-/// Three files take one name after the other, and the second is kept as a base of the third. Its hidden name, recorded by an
-/// fsync of what took the name that it had first, would give the first its name back.
+/// Three files take one name after the other, and the second is kept as a base of the third. Its hidden name,
+/// recorded by an fsync of what took the name that it had first, would give the first its name back.
 #[test]
 fn a_kept_base_does_not_give_a_name_back() {
     let at = |dir, name| Place { dir, name };
@@ -394,7 +394,8 @@ fn long_run() {
 /// Operations of a run that looks at what was committed.
 const COMMITS: usize = 250;
 
-/// A run whose commits are held in memory, as the seed's combination of options decides; `after_a_cut` changes how it is opened then.
+/// A run whose commits are held in memory, as the seed's combination of options decides; `after_a_cut`
+/// changes how it is opened then.
 fn run_held(seed: u64, options: &str, after_a_cut: &str) -> Result<committed::Report, String> {
     let combination = Combination::of_seed(seed);
     let parsed = |more: &str| {

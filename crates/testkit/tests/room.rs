@@ -1,7 +1,7 @@
 //! Want of room at every block that a workload takes.
 //!
-//! All points of all workloads: `cargo test --release -p medfs-testkit --test room -- --ignored --nocapture`; `MEDFS_SEED` chooses
-//! the workloads, `MEDFS_STATES` bounds the points of each kind of volume.
+//! All points of all workloads: `cargo test --release -p medfs-testkit --test room -- --ignored --nocapture`;
+//! `MEDFS_SEED` chooses the workloads, `MEDFS_STATES` bounds the points of each kind of volume.
 
 use medfs::MountOptions;
 use medfs_testkit::crash_states::{

@@ -1,4 +1,5 @@
-//! Schedules of the engine's threads; see `medfs_testkit::schedules`. MEDFS_SEED and MEDFS_SCHEDULES say which and how many.
+//! Schedules of the engine's threads; see `medfs_testkit::schedules`. MEDFS_SEED and MEDFS_SCHEDULES say
+//! which and how many.
 
 use medfs_sync::schedule::Policy;
 use medfs_testkit::images::{COMPRESSED, DELTAS};

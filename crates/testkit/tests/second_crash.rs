@@ -1,7 +1,8 @@
-//! Power is lost again while a volume is being opened after a crash, or soon after; see [`medfs_testkit::second_crash`].
+//! Power is lost again while a volume is being opened after a crash, or soon after; see
+//! [`medfs_testkit::second_crash`].
 //!
-//! A long run: `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test second_crash -- --ignored --nocapture`.
-//! One seed alone: `MEDFS_SEED=7 MEDFS_STATES=1`.
+//! A long run: `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test second_crash --
+//! --ignored --nocapture`. One seed alone: `MEDFS_SEED=7 MEDFS_STATES=1`.
 
 use medfs::MountOptions;
 use medfs_device::crash::CrashPlan;

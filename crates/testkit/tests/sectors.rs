@@ -101,7 +101,8 @@ fn some_blocks() {
     must_be_clean(report.into_inner());
 }
 
-/// Every block of every scene; `MEDFS_SCENE` takes one of them, `MEDFS_BLOCK` one block of it, `MEDFS_BLOCKS` that many of each.
+/// Every block of every scene; `MEDFS_SCENE` takes one of them, `MEDFS_BLOCK` one block of it, `MEDFS_BLOCKS`
+/// that many of each.
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {

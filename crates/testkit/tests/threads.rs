@@ -1,9 +1,9 @@
 //! Many threads on one small volume, so that cleaning and checkpoints run while they work: what each thread knows of
 //! its own files holds, during the run, after it, and in the states that a crash may leave.
 //!
-//! A thread makes files of its own, overwrites, fsyncs, renames and removes them, and writes its own page of a file that
-//! all share. Every page says whose it is and which version. Moments are numbered across threads: "this fsync returned",
-//! "this rename begins"; a crash state is judged by the moments before it.
+//! A thread makes files of its own, overwrites, fsyncs, renames and removes them, and writes its own page of
+//! a file that all share. Every page says whose it is and which version. Moments are numbered across threads:
+//! "this fsync returned", "this rename begins"; a crash state is judged by the moments before it.
 
 use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Volume};
 use medfs_device::crash::{CrashPlan, RecordingDevice};

@@ -1,7 +1,8 @@
 //! The code as the compiler sees it: functions and their lengths, methods of types, and who names whom.
 //!
-//! Purpose: rules that text alone cannot check. A file is parsed, its tests are left out, and paths are resolved as far as the
-//! modules of its own crate go: macros are not expanded, and a re-export leads to the file that re-exports.
+//! Purpose: rules that text alone cannot check. A file is parsed, its tests are left out, and paths are
+//! resolved as far as the modules of its own crate go: macros are not expanded, and a re-export leads to the
+//! file that re-exports.
 
 use crate::Source;
 use petgraph::algo::tarjan_scc;
@@ -24,7 +25,8 @@ pub struct Parsed {
     pub lines: usize,
 }
 
-/// Sentences among the literals of some code: of expressions, of what macros are given, and of attributes that are no documentation.
+/// Sentences among the literals of some code: of expressions, of what macros are given, and of attributes
+/// that are no documentation.
 #[derive(Default)]
 struct Sentences(BTreeSet<String>);
 
@@ -185,7 +187,8 @@ impl Parsed {
         Some(at)
     }
 
-    /// Methods called on `self` where that is of a type, or on something called as the type in small letters, by their names.
+    /// Methods called on `self` where that is of a type, or on something called as the type in small letters,
+    /// by their names.
     fn calls(&self, of: &str) -> BTreeSet<String> {
         let mut calls = Calls { of, variable: of.to_lowercase(), inside: false, found: BTreeSet::new() };
         self.items.iter().for_each(|item| calls.visit_item(item));

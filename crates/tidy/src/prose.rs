@@ -1,8 +1,9 @@
 //! The sentences of a Markdown document and their lengths.
 //!
-//! Purpose: a reader follows one fact at a time. A paragraph, a heading, a list item and a cell of a table are texts of their own; fenced
-//! blocks are left out. A code span is one word. Only `.`, `!` and `?` end a sentence, so that a chain of clauses behind colons and
-//! semicolons counts as what it is to its reader: one sentence.
+//! Purpose: a reader follows one fact at a time. A paragraph, a heading, a list item and a cell of a table
+//! are texts of their own; fenced blocks are left out. A code span is one word. Only `.`, `!` and `?` end a
+//! sentence, so that a chain of clauses behind colons and semicolons counts as what it is to its reader: one
+//! sentence.
 
 /// A sentence of a document.
 #[derive(Debug, PartialEq, Eq)]

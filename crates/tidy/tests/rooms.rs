@@ -1,7 +1,8 @@
-//! Rules for the shape of the code: lengths of functions and files, methods of a type, circles of files, rooms that look up.
+//! Rules for the shape of the code: lengths of functions and files, methods of a type, circles of files,
+//! rooms that look up.
 //!
-//! What breaks a rule already is in `debts.toml` with its size, which may shrink and may not grow. An entry that is no longer needed
-//! has to go.
+//! What breaks a rule already is in `debts.toml` with its size, which may shrink and may not grow. An entry
+//! that is no longer needed has to go.
 
 use medfs_tidy::code::{Parsed, by_crate, call_circle, import_circle, imports};
 use medfs_tidy::{Source, expect_none, read, sources};
@@ -156,8 +157,8 @@ fn debts_that_shrank_are_written_down() {
     std::fs::write(path, text).expect("debts.toml can be written");
 }
 
-/// The engine's rooms from the lowest up: a room knows those before it. Rooms of one floor do not know each other. What is in no
-/// room composes them, and is above all.
+/// The engine's rooms from the lowest up: a room knows those before it. Rooms of one floor do not know each
+/// other. What is in no room composes them, and is above all.
 const ROOMS: [&[&str]; 12] = [
     &["error"],
     &["options", "ranks", "stats", "types", "xattr_names"],
@@ -213,8 +214,8 @@ fn an_import_of_a_higher_room_is_found() {
     assert_eq!(found, [("content > tree".to_owned(), 1), ("error > the engine".to_owned(), 1)]);
 }
 
-/// The rooms of the table `| room | ...` of a document, by row: what stands in backticks in the first cell. A row of a crate, or of no room,
-/// has none.
+/// The rooms of the table `| room | ...` of a document, by row: what stands in backticks in the first cell. A
+/// row of a crate, or of no room, has none.
 fn rooms_of(document: &str) -> Vec<Vec<&str>> {
     let rows = document.lines().skip_while(|line| !line.starts_with("| room |")).skip(2);
     let cells = rows.map_while(|line| line.strip_prefix("| ")?.split(" |").next());
@@ -250,7 +251,8 @@ fn with_planted(of: &str, files: &mut Vec<Parsed>, planted: &[(String, String)])
     found
 }
 
-/// Canary: the code as it is passes, and one method or file more than a ceiling is found, in a type with a debt and in one without.
+/// Canary: the code as it is passes, and one method or file more than a ceiling is found, in a type with a
+/// debt and in one without.
 #[test]
 fn a_planted_method_and_a_planted_circle_are_found() {
     let mut files = parsed();

@@ -1,7 +1,8 @@
 //! docs/SEMANTICS.md: every promise has proofs, and every test that they name exists.
 //!
-//! A promise is a paragraph that opens with `**P7.**`. Its proofs are rows of the table at the document's end:
-//! `| P7 | path | test_name<br>other_name |`. A proof is a Rust file with the names of tests in it, or a program of the repository.
+//! A promise is a paragraph that opens with `**P7.**`. Its proofs are rows of the table at the document's
+//! end: `| P7 | path | test_name<br>other_name |`. A proof is a Rust file with the names of tests in it, or a
+//! program of the repository.
 
 use medfs_tidy::{expect_none, read, root};
 

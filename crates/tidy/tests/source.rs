@@ -137,8 +137,9 @@ fn no_paths_of_one_machine() {
 /// Crates by their names, each with its layer: 0 is the lowest.
 type Layers = BTreeMap<String, usize>;
 
-/// The layers of the drawing in docs/ARCHITECTURE.md: a fenced block ```` ```layers ````, whose boxes stand one on the other. A row of a box
-/// begins with `|`, and the names of its crates end at the next one. With it, names that are drawn twice.
+/// The layers of the drawing in docs/ARCHITECTURE.md: a fenced block ```` ```layers ````, whose boxes stand
+/// one on the other. A row of a box begins with `|`, and the names of its crates end at the next one. With
+/// it, names that are drawn twice.
 fn layers(document: &str) -> (Layers, Vec<String>) {
     let drawing = document.split_once("\n```layers\n").and_then(|(_, rest)| rest.split_once("\n```"));
     let (drawing, _) = drawing.expect("docs/ARCHITECTURE.md has a drawing of the layers");

@@ -1,8 +1,8 @@
 //! The frames of a trace file: see `docs/TRACE.md`, which describes them.
 //!
-//! Invariants: a file is a fixed opening and then frames, each with its lengths and a checksum, so that a file that was cut
-//! short is whole up to the last complete frame. Nothing read from a file is trusted before its checksum agrees, and no
-//! length makes this allocate more than [`RAW_MAX`].
+//! Invariants: a file is a fixed opening and then frames, each with its lengths and a checksum, so that a
+//! file that was cut short is whole up to the last complete frame. Nothing read from a file is trusted before
+//! its checksum agrees, and no length makes this allocate more than [`RAW_MAX`].
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,8 @@ pub struct Head {
     pub about: String,
     /// Contents are left out: pieces are sketches, names are replaced.
     pub private: bool,
-    /// How much of what the application did reached the recorder: `none`, `through` or `writeback`; empty where that is no question.
+    /// How much of what the application did reached the recorder: `none`, `through` or `writeback`; empty
+    /// where that is no question.
     pub cache: String,
     /// Bytes of contents that a reader must keep.
     pub window: u64,

@@ -1,8 +1,9 @@
 //! Names in traces without contents, of files and of extended attributes.
 //!
-//! A name's stem is replaced by digits of a keyed hash: the same stem always by the same ones, and a reader who lacks the
-//! key, which is kept nowhere, cannot tell whether a guess is right. What says which kind of file it is stays: the extension,
-//! where it is a common one, and the suffixes of SQLite's logs and journals, by which they belong to their database.
+//! A name's stem is replaced by digits of a keyed hash: the same stem always by the same ones, and a reader
+//! who lacks the key, which is kept nowhere, cannot tell whether a guess is right. What says which kind of
+//! file it is stays: the extension, where it is a common one, and the suffixes of SQLite's logs and journals,
+//! by which they belong to their database.
 
 /// Extensions that stay.
 const KINDS: [&str; 34] = [
@@ -53,7 +54,8 @@ impl Names {
         parts.join(&b'/')
     }
 
-    /// What stands for an attribute's name. Its name space stays, as it decides what can be done; so do those of the system, which have a form.
+    /// What stands for an attribute's name. Its name space stays, as it decides what can be done; so do those
+    /// of the system, which have a form.
     pub(crate) fn attribute(&self, name: &[u8]) -> Vec<u8> {
         let dot = name.iter().position(|&b| b == b'.').map_or(0, |dot| dot + 1);
         let (space, rest) = name.split_at(dot);

@@ -1,8 +1,8 @@
 //! Reading a trace from its beginning to its end.
 //!
-//! Invariants: memory is bounded by the window that the head names (at most [`WINDOW_MAX`]) and one frame. A trace that was
-//! cut short gives all its whole frames and then ends; [`TraceReader::ending`] tells which it was. Bytes that do not agree
-//! with the format are an error that names the byte where their frame begins.
+//! Invariants: memory is bounded by the window that the head names (at most [`WINDOW_MAX`]) and one frame. A
+//! trace that was cut short gives all its whole frames and then ends; [`TraceReader::ending`] tells which it
+//! was. Bytes that do not agree with the format are an error that names the byte where their frame begins.
 
 use crate::error::{Error, Result};
 use crate::format::{End, Frame, FrameReader, Head, Kind, Next, WINDOW_MAX};

@@ -473,6 +473,7 @@ pub struct TreeEntry {
     pub size: u64,
     /// BLAKE3 of content or target, cut to 16 bytes; zeros where it is none or not told.
     pub content: [u8; 16],
-    /// BLAKE3 of the names and values of its `user.` attributes, in order; zeros where it has none or they are not told.
+    /// BLAKE3 of the names and values of its `user.` attributes, in order; zeros where it has none or they
+    /// are not told.
     pub attributes: [u8; 16],
 }

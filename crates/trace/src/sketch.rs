@@ -1,9 +1,10 @@
 //! Contents without their bytes: what is kept of a piece, and a piece that has the same properties.
 //!
-//! Of a piece a trace without contents keeps its length, the entropy of its bytes, how many of them differ from what was
-//! there before and in how many runs, and, by its number, whether it occurred before. [`Synthesizer`] makes bytes from
-//! that: from the number alone where nothing was there, otherwise from what was there. The order of bytes within a piece,
-//! and so what a matching compressor finds beyond their frequencies, is not kept.
+//! Of a piece a trace without contents keeps its length, the entropy of its bytes, how many of them differ
+//! from what was there before and in how many runs, and, by its number, whether it occurred before.
+//! [`Synthesizer`] makes bytes from that: from the number alone where nothing was there, otherwise from what
+//! was there. The order of bytes within a piece, and so what a matching compressor finds beyond their
+//! frequencies, is not kept.
 
 use crate::record::{PAGE, Sketch};
 use rand::{Rng, SeedableRng};

@@ -1,12 +1,12 @@
 //! What was recorded and is not written yet.
 //!
-//! Purpose: who is being recorded waits for a copy of what it read or wrote, and for nothing else. [`WriteQueue`] gathers
-//! records and their bytes into batches; a thread of its own cuts them into pieces, finds those that the trace has
-//! already, and hands everything to the [`TraceWriter`].
+//! Purpose: who is being recorded waits for a copy of what it read or wrote, and for nothing else.
+//! [`WriteQueue`] gathers records and their bytes into batches; a thread of its own cuts them into pieces,
+//! finds those that the trace has already, and hands everything to the [`TraceWriter`].
 //!
-//! Invariants: records are written in the order in which [`WriteQueue::push`] took them. Memory is bounded: a batch is handed
-//! over when it holds [`BATCH_BYTES`] or [`BATCH_RECORDS`], at most [`QUEUE`] wait, and then who pushes waits too.
-//! After a failure what comes is dropped; [`WriteQueue::finish`] tells the failure.
+//! Invariants: records are written in the order in which [`WriteQueue::push`] took them. Memory is bounded: a
+//! batch is handed over when it holds [`BATCH_BYTES`] or [`BATCH_RECORDS`], at most [`QUEUE`] wait, and then
+//! who pushes waits too. After a failure what comes is dropped; [`WriteQueue::finish`] tells the failure.
 //!
 //! Locks: `front` is held while a batch is handed over, which keeps the order; `spare` and `failed` are leaves.
 

@@ -1,11 +1,12 @@
 //! Writing a trace as it comes about.
 //!
-//! Purpose: records are collected into frames; contents are stored once as long as they are within the window; a thread of
-//! its own compresses and writes, so that who is being recorded does not wait for it.
+//! Purpose: records are collected into frames; contents are stored once as long as they are within the
+//! window; a thread of its own compresses and writes, so that who is being recorded does not wait for it.
 //!
-//! Invariants: memory is bounded by the window's numbers (a hash and a number for each piece), three frames in the making
-//! and [`QUEUE`] on their way. A frame of records is preceded by every piece it refers to, none of which is further back
-//! than the window. What [`TraceWriter::flush`] returned for survives the end of the process.
+//! Invariants: memory is bounded by the window's numbers (a hash and a number for each piece), three frames
+//! in the making and [`QUEUE`] on their way. A frame of records is preceded by every piece it refers to, none
+//! of which is further back than the window. What [`TraceWriter::flush`] returned for survives the end of the
+//! process.
 
 use crate::error::{Error, Result};
 use crate::format::{End, FRAME_FULL, FrameWriter, Head, Kind, WINDOW};

@@ -1,9 +1,9 @@
 //! Puts files of the host into a volume: content with its holes, modes, owners, times, extended attributes, hard
 //! links, symbolic links and device files.
 //!
-//! Invariants: a directory gets its owner, mode, attributes and times after its content, so that neither changes by
-//! the filling nor hands anything on to the files inside. In a volume that was there before, a file that cannot be put there is removed, and what had
-//! its name is there until all of it is.
+//! Invariants: a directory gets its owner, mode, attributes and times after its content, so that neither
+//! changes by the filling nor hands anything on to the files inside. In a volume that was there before, a
+//! file that cannot be put there is removed, and what had its name is there until all of it is.
 
 use crate::error::{During, Error, Result};
 use crate::metadata::Metadata;
@@ -35,7 +35,8 @@ pub struct Filled {
     pub warnings: Vec<String>,
 }
 
-/// What a file is called that will take the place of another one. The end of its name follows: what its content is like is judged by that.
+/// What a file is called that will take the place of another one. The end of its name follows: what its
+/// content is like is judged by that.
 const COMING: &str = ".medfs-put-";
 /// Such names that are tried.
 const MOST_NAMES: u32 = 10_000;
@@ -97,8 +98,9 @@ impl<'v> Filler<'v> {
         &self.filled
     }
 
-    /// Fills the root directory with a directory's content, and gives it the directory's own owner, mode and times. With `reproducible` times of
-    /// last access, which reading changes, are those of the last change: the same input makes the same image.
+    /// Fills the root directory with a directory's content, and gives it the directory's own owner, mode and
+    /// times. With `reproducible` times of last access, which reading changes, are those of the last change:
+    /// the same input makes the same image.
     ///
     /// # Errors
     /// A file of the host cannot be read, or the volume refuses it.
@@ -163,8 +165,8 @@ impl<'v> Filler<'v> {
         self.coming(parent, name, is_taken, |called| self.make(parent, called, meta, link))
     }
 
-    /// Makes a file under its name or, where another one has it, under one that nothing has. Who renames a file makes its inode doubt its name,
-    /// by which a repair would bring it back.
+    /// Makes a file under its name or, where another one has it, under one that nothing has. Who renames a
+    /// file makes its inode doubt its name, by which a repair would bring it back.
     fn coming(
         &self,
         parent: Ino,

@@ -1,4 +1,5 @@
-//! `medfs ars`: the decision tree that chooses the files with sections of their own, learned, shown and kept on a volume.
+//! `medfs ars`: the decision tree that chooses the files with sections of their own, learned, shown and kept
+//! on a volume.
 
 pub(crate) mod args;
 

@@ -1,5 +1,5 @@
-//! Completion scripts for shells: what the parser's definition says, and what it cannot say: mount options with their values, and the
-//! directories that volumes are mounted on.
+//! Completion scripts for shells: what the parser's definition says, and what it cannot say: mount options
+//! with their values, and the directories that volumes are mounted on.
 
 use crate::args::{Cli, CompletionsArgs};
 use crate::{exit, options, output};

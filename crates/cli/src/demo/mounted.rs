@@ -42,9 +42,10 @@ pub(super) fn is_possible() -> bool {
     device && (rustix::process::geteuid().is_root() || helper())
 }
 
-/// Options of every mount. It will be killed: not over io_uring, where that can wedge the kernel (README of the fuse crate).
-/// Nothing is written by a timer, so that it hardly matters how fast the machine is. Times of files come from the kernel's clock, which
-/// stands still within a tick: a second fsync within one has no new time to write.
+/// Options of every mount. It will be killed: not over io_uring, where that can wedge the kernel (README of
+/// the fuse crate). Nothing is written by a timer, so that it hardly matters how fast the machine is. Times
+/// of files come from the kernel's clock, which stands still within a tick: a second fsync within one has no
+/// new time to write.
 const ON_ALL: &str = "transport=dev,commit=86400s,idle=86400s";
 
 /// A mounted volume whose daemon is a child of ours. It goes with this.

@@ -1,9 +1,10 @@
 //! The database client: a process of its own, so that the daemon can be killed under it.
 //!
-//! The workload is a recorder of sensor states, as home automation and cars have it: a transaction updates the state
-//! of a few sensors and appends one line of history. Every commit is durable (`synchronous=FULL`); the rest is as SQLite has it by
-//! default, so that a journal is removed after each commit, and a log lies beside shared memory. Each transaction
-//! carries its number, so that what survived can be counted; the client writes `ack N` when commit N has returned.
+//! The workload is a recorder of sensor states, as home automation and cars have it: a transaction updates
+//! the state of a few sensors and appends one line of history. Every commit is durable (`synchronous=FULL`);
+//! the rest is as SQLite has it by default, so that a journal is removed after each commit, and a log lies
+//! beside shared memory. Each transaction carries its number, so that what survived can be counted; the
+//! client writes `ack N` when commit N has returned.
 
 use crate::args::DemoArgs;
 use crate::exit;
@@ -128,8 +129,8 @@ pub(super) struct Client {
 pub(super) struct Run {
     /// So many transactions.
     pub(super) transactions: u32,
-    /// With `synchronous=EXTRA`: in DELETE mode a commit with `FULL` returns before the removal of the journal is durable, and
-    /// SQLite may roll it back after power loss.
+    /// With `synchronous=EXTRA`: in DELETE mode a commit with `FULL` returns before the removal of the
+    /// journal is durable, and SQLite may roll it back after power loss.
     pub(super) extra: bool,
 }
 

@@ -26,7 +26,8 @@ pub(crate) enum FlashCommand {
     Check(DeviceArgs),
     /// Replay a block trace on a device, or on a new one in memory for each of several methods
     Replay(ReplayArgs),
-    /// Print the figures of "Lightweight Data Compression for Mobile Flash Storage" (LDC); 'medfs lab run ldc-fig8' keeps them
+    /// Print the figures of "Lightweight Data Compression for Mobile Flash Storage" (LDC); 'medfs lab run
+    /// ldc-fig8' keeps them
     Experiment(ExperimentArgs),
 }
 
@@ -124,8 +125,8 @@ pub(crate) struct AgeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// Trace: text of blkparse, MSR Cambridge's CSV, a log of fio, or a CSV with 'time_us,op,offset,bytes,entropy,ratio'; '-' is
-    /// standard input
+    /// Trace: text of blkparse, MSR Cambridge's CSV, a log of fio, or a CSV with
+    /// 'time_us,op,offset,bytes,entropy,ratio'; '-' is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
     /// Form of the trace: blkparse, msr, fio or csv [default: what its first line tells]
@@ -171,7 +172,8 @@ pub(crate) struct ExperimentArgs {
     /// Seed of everything
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Files and directories whose pages are looked at [default: this system's programs, libraries, texts and databases]
+    /// Files and directories whose pages are looked at [default: this system's programs, libraries, texts and
+    /// databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
     /// Print JSON

@@ -47,8 +47,8 @@ pub(crate) struct GetArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Paths inside the volume, then where to copy them: a directory, a new name, or '-' for standard output. With --salvage: a directory
-    /// alone
+    /// Paths inside the volume, then where to copy them: a directory, a new name, or '-' for standard output.
+    /// With --salvage: a directory alone
     #[arg(value_name = "PATH", num_args = 1.., required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }

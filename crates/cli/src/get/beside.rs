@@ -1,7 +1,7 @@
 //! Where something is made before it takes its place: beside it, under a name that says what it is.
 //!
-//! The name is that of the place with `.partial` behind it, and a number where that is taken. So what was at the place is there until a copy is
-//! whole, and what an interrupted copy leaves is known for what it is.
+//! The name is that of the place with `.partial` behind it, and a number where that is taken. So what was at
+//! the place is there until a copy is whole, and what an interrupted copy leaves is known for what it is.
 
 use medfs_rescue::Lost;
 use rustix::fd::{AsFd, OwnedFd};
@@ -41,7 +41,8 @@ pub(super) fn make<T>(
     Err(Errno::EXIST.into())
 }
 
-/// Whether a file of a directory, where there is one, has nothing that a copy of `size` bytes without `lost` would not have in its place.
+/// Whether a file of a directory, where there is one, has nothing that a copy of `size` bytes without `lost`
+/// would not have in its place.
 pub(super) fn has_nothing_more(dir: &OwnedFd, name: &[u8], size: u64, lost: &Lost) -> io::Result<bool> {
     let stat = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,

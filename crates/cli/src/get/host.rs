@@ -1,8 +1,9 @@
 //! The host's directory that files are copied to.
 //!
-//! Invariant: nothing is written outside that directory. Every name is opened from its directory's descriptor, one component at a time, and no symbolic
-//! link below it is followed, whoever put it there. What is there gives way to a whole copy alone, or to one that lacks nothing it has
-//! ([`beside`]) or takes it over ([`merge`]).
+//! Invariant: nothing is written outside that directory. Every name is opened from its directory's
+//! descriptor, one component at a time, and no symbolic link below it is followed, whoever put it there. What
+//! is there gives way to a whole copy alone, or to one that lacks nothing it has ([`beside`]) or takes it
+//! over ([`merge`]).
 
 use super::beside;
 use super::map::Keeper;
@@ -94,8 +95,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether a new file may take a place. A directory stays and is an error, and so is a device or pipe, which nobody wants
-    /// replaced by a regular file.
+    /// Whether a new file may take a place. A directory stays and is an error, and so is a device or pipe,
+    /// which nobody wants replaced by a regular file.
     fn check_place(&mut self, at: &Place, regular: bool) -> io::Result<()> {
         let (dir, name) = self.parent(at)?;
         let old = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -141,7 +142,8 @@ impl<'a> Host<'a> {
         Ok(nothing_more && !old.is_some_and(|old| self.made.contains(&(old.st_dev, old.st_ino))))
     }
 
-    /// Fills the gaps of what was made beside a place with what an earlier copy there has; `false` where what is there is none.
+    /// Fills the gaps of what was made beside a place with what an earlier copy there has; `false` where what
+    /// is there is none.
     fn takes_over(&mut self, beside: &[u8], at: &Place, lost: &Lost) -> io::Result<bool> {
         let (dir, name) = self.parent(at)?;
         let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -152,7 +154,8 @@ impl<'a> Host<'a> {
         merge::take_over(dir, beside, name, lost).map_err(|e| self.failed("take over what is in", at, e))
     }
 
-    /// Puts what was made beside a place there or, where it lacks what is there and cannot take it over, as near as can be.
+    /// Puts what was made beside a place there or, where it lacks what is there and cannot take it over, as
+    /// near as can be.
     fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Settled> {
         let first = beside::partial(self.parent(at)?.1, 0);
         let mut filled = false;

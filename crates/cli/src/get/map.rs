@@ -29,8 +29,8 @@ pub(crate) struct Keeper {
     unkept: bool,
 }
 
-/// Opens a device to copy from, with the map in a file, where one is wanted. `may_be_cut`: the image may end before the device whose map it
-/// is, though no superblock says so.
+/// Opens a device to copy from, with the map in a file, where one is wanted. `may_be_cut`: the image may end
+/// before the device whose map it is, though no superblock says so.
 pub(crate) fn open(
     image: &Path,
     file: Option<&Path>,
@@ -91,7 +91,8 @@ fn volume_on(device: &dyn BlockDevice) -> Option<String> {
 }
 
 impl Keeper {
-    /// Writes the map where it has changed, now and then. What cannot be kept now may be at the end: nothing else waits for it.
+    /// Writes the map where it has changed, now and then. What cannot be kept now may be at the end: nothing
+    /// else waits for it.
     pub(crate) fn keep(&mut self) {
         if self.file.is_none() || self.kept.elapsed() < PERIOD {
             return;

@@ -1,7 +1,7 @@
 //! An incomplete copy takes over what an earlier one of the same file has in its gaps.
 //!
-//! Invariant: two copies are of one version of a file where size and time of change are the same and where no page in which both have
-//! something differs. Of others nothing is taken over. A gap is a page of zeros.
+//! Invariant: two copies are of one version of a file where size and time of change are the same and where no
+//! page in which both have something differs. Of others nothing is taken over. A gap is a page of zeros.
 
 use medfs_rescue::Lost;
 use rustix::fd::{AsFd, OwnedFd};
@@ -21,7 +21,8 @@ fn open(dir: &OwnedFd, name: &[u8], how: OFlags) -> io::Result<File> {
     Ok(File::from(fs::openat(dir, name, flags, Mode::empty())?))
 }
 
-/// Fills `lost` of a new copy with what an old one has there; `false`, and nothing is changed, where they are not of one version.
+/// Fills `lost` of a new copy with what an old one has there; `false`, and nothing is changed, where they are
+/// not of one version.
 pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> io::Result<bool> {
     let Ok(old) = open(dir, old, OFlags::RDONLY) else { return Ok(false) };
     let new = open(dir, new, OFlags::RDWR)?;

@@ -8,8 +8,8 @@ use medfs_lab::report::{show, show_paper, show_ratio};
 /// Columns of a line of text.
 const COLUMNS: usize = 80;
 
-/// The figures of an experiment: rows that the paper has a figure for, and means, unless all are wanted; the others are in the
-/// files.
+/// The figures of an experiment: rows that the paper has a figure for, and means, unless all are wanted; the
+/// others are in the files.
 pub(crate) fn print(figure: &Figure, all: bool) {
     let compared = |r: &Row| r.paper.is_some() || r.is_mean();
     let some = !all && figure.rows.iter().any(compared);

@@ -32,8 +32,8 @@ pub(crate) struct ReplayArgs {
     /// column; the trace comes before it
     #[arg(long, value_name = "AXIS=VALUE,...", num_args = 1.., value_parser = axes)]
     pub(crate) matrix: Vec<String>,
-    /// Other file systems as further columns: ext4, btrfs, xfs (on a loop device), f2fs, f2fs-lz4, f2fs-zstd (the kernel's,
-    /// in a QEMU guest), or dir:PATH
+    /// Other file systems as further columns: ext4, btrfs, xfs (on a loop device), f2fs, f2fs-lz4, f2fs-zstd
+    /// (the kernel's, in a QEMU guest), or dir:PATH
     #[arg(long, value_name = "PEER,...", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
     /// Directory for one JSON file for each column; columns that are there already are not run again

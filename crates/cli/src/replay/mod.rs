@@ -1,7 +1,8 @@
 //! `medfs replay`: a trace on every column of a matrix, verified, one result file each.
 //!
-//! A column whose result is in the output directory already, for the same trace and the same way to replay it, is not run
-//! again: a matrix that was stopped goes on where it was. A result is written whole or not at all.
+//! A column whose result is in the output directory already, for the same trace and the same way to replay
+//! it, is not run again: a matrix that was stopped goes on where it was. A result is written whole or not at
+//! all.
 
 pub(crate) mod args;
 

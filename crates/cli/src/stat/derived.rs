@@ -1,4 +1,5 @@
-//! Rates and times made of a mounted volume's counters. Shares are from 0 to 1, `None` where there is nothing to divide.
+//! Rates and times made of a mounted volume's counters. Shares are from 0 to 1, `None` where there is nothing
+//! to divide.
 
 use super::report::at;
 use crate::lifetime::Card;
@@ -12,7 +13,8 @@ const DAY_MILLIS: f64 = 86_400_000.0;
 /// What `medfs stat` adds to the daemon's counters.
 #[derive(Debug, Serialize)]
 pub(super) struct Derived {
-    /// Bytes of the pages that became deltas or were compressed, and so were not written, beside what was written instead.
+    /// Bytes of the pages that became deltas or were compressed, and so were not written, beside what was
+    /// written instead.
     pub(super) saved_bytes: u64,
     /// Of all that would have been written.
     pub(super) saved_share: Option<f64>,

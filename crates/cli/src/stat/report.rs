@@ -1,5 +1,5 @@
-//! The statistics of a mounted volume as a report of 80 columns: numbers of the daemon, rates made of them, and what each
-//! of them means.
+//! The statistics of a mounted volume as a report of 80 columns: numbers of the daemon, rates made of them,
+//! and what each of them means.
 
 use super::derived::Derived;
 use crate::words::grouped;

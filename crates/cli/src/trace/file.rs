@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file to be written, which must not be there unless `force`. It holds what files hold, so it is its owner's alone: one that is
-/// overwritten goes, as others may have it open.
+/// A file to be written, which must not be there unless `force`. It holds what files hold, so it is its
+/// owner's alone: one that is overwritten goes, as others may have it open.
 pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
     let what_is_there = std::fs::metadata(path).map(|meta| meta.is_file());
     let failed = || format!("cannot make {}", path.display());

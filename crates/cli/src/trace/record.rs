@@ -1,8 +1,9 @@
 //! `medfs trace record`: a mount over a directory while a command runs.
 //!
-//! The directory is opened before the mount covers it; the recorder works through that descriptor. The command is started
-//! below the mount also where the current directory is within it. Signals of the terminal are the command's; those to this
-//! process alone are handed on to it, and a second one ends a command that does not obey. The trace is finished in any case.
+//! The directory is opened before the mount covers it; the recorder works through that descriptor. The
+//! command is started below the mount also where the current directory is within it. Signals of the terminal
+//! are the command's; those to this process alone are handed on to it, and a second one ends a command that
+//! does not obey. The trace is finished in any case.
 
 use super::args::{Cache, RecordArgs};
 use super::file::{new_file, raise_descriptor_limit};
@@ -115,7 +116,8 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     })
 }
 
-/// What the command gets for a signal to this process, after so many others; `None` where the terminal has sent it to both.
+/// What the command gets for a signal to this process, after so many others; `None` where the terminal has
+/// sent it to both.
 fn handed_on(signal: i32, before: usize) -> Option<Signal> {
     match (signal, before) {
         (SIGTERM, 0 | 1) => Some(Signal::TERM),

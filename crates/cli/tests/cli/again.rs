@@ -1,4 +1,5 @@
-//! Files are got a second time, over copies that are there: what is there gives way to a whole copy, and stays where the new one has less.
+//! Files are got a second time, over copies that are there: what is there gives way to a whole copy, and
+//! stays where the new one has less.
 
 use crate::common::*;
 use crate::damaged::{bad, block_of, get, page, pages, stderr, volume};
@@ -138,8 +139,8 @@ fn every_name_of_an_incomplete_file_is_told() {
     assert_eq!(inode("dir/a"), inode("third.partial"));
 }
 
-/// A volume of files of some pages, one of them with two names, got again and again while other blocks are bad: a page that was brought once is
-/// never lost, what is told is true, and what is not told is whole.
+/// A volume of files of some pages, one of them with two names, got again and again while other blocks are
+/// bad: a page that was brought once is never lost, what is told is true, and what is not told is whole.
 #[test]
 fn no_run_loses_what_another_has_brought() {
     const FILES: [(&str, usize); 4] = [("a", 1), ("b", 3), ("c", 9), ("d", 2)];

@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::{Command as System, Output};
 
-/// What a command gets for all that it maps, of which some 20 MB are used, beside tables that have a bit for each block of the volume.
+/// What a command gets for all that it maps, of which some 20 MB are used, beside tables that have a bit for
+/// each block of the volume.
 const ADDRESS_SPACE_KIB: u64 = 256 << 10;
 
 /// Runs medfs in little memory.
@@ -60,7 +61,8 @@ fn a_sparse_image_of_15_tib_takes_no_memory() {
     assert_eq!(fs::read_to_string(s.path("salvaged/file")).unwrap(), "content");
 }
 
-/// Superblocks with the bytes of each number the other way round: no volume by them, but one whose superblocks are lost.
+/// Superblocks with the bytes of each number the other way round: no volume by them, but one whose
+/// superblocks are lost.
 #[test]
 fn superblocks_of_another_endianness_are_none() {
     let s = plain();

@@ -1,4 +1,5 @@
-//! Who gets a device that two want, and what is left of a mount. Needs root, /dev/fuse and loop devices; skipped aloud without.
+//! Who gets a device that two want, and what is left of a mount. Needs root, /dev/fuse and loop devices;
+//! skipped aloud without.
 //!
 //! `MEDFS_ROUNDS` says how often each race is run.
 
@@ -111,8 +112,8 @@ enum Rival {
     Mkfs,
 }
 
-/// One race of a mount of `first` with a rival on `second`; both name the same bytes. `content`: what is acknowledged so far.
-/// Returns what is acknowledged now.
+/// One race of a mount of `first` with a rival on `second`; both name the same bytes. `content`: what is
+/// acknowledged so far. Returns what is acknowledged now.
 fn race(rival: Rival, first: &Path, second: &Path, dirs: [&Dir; 2], before: &str, round: usize) -> String {
     let (mounts, rivals) = std::thread::scope(|scope| {
         // Each has its turn to begin.

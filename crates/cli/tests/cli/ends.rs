@@ -131,13 +131,14 @@ fn kill_while_seeking(transport: &str) {
 #[test]
 fn a_daemon_killed_while_the_kernel_writes_back_for_it_leaves_no_hang() {
     if can_mount() {
-        // Over io_uring the kernel itself never lets go, see the README of the fuse crate: a test would wedge the machine.
+        // Over io_uring the kernel itself never lets go, see the README of the fuse crate: a test would wedge
+        // the machine.
         kill_while_seeking("transport=dev");
     }
 }
 
-/// Uses a mount until it is gone. A process of its own: a program that is started by one whose files are on a mount that does not
-/// answer waits for it too.
+/// Uses a mount until it is gone. A process of its own: a program that is started by one whose files are on a
+/// mount that does not answer waits for it too.
 #[test]
 #[ignore = "a part of umount_frees_a_mount_whose_daemon_cannot_end"]
 fn seekers() {
@@ -250,7 +251,10 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     };
     assert!(fill().is_err(), "100 MB on a disk of 24 MB");
     let text = output(&["stat"], &[&dir.0]);
-    assert!(text.contains("READ-ONLY after an error") && text.contains("the disk that holds it is full"), "{text}");
+    assert!(
+        text.contains("READ-ONLY after an error") && text.contains("the disk that holds it is full"),
+        "{text}"
+    );
     let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&dir.0])).unwrap();
     assert_eq!(json["read_only"], true);
     assert!(json["failure"].as_str().unwrap().contains("the disk that holds it is full"), "{json}");

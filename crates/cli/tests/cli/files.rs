@@ -197,8 +197,9 @@ fn the_same_input_makes_the_same_image() {
     assert!(status.success(), "the two images differ");
 }
 
-/// KiB written in a volume's life, as its checkpoint tells: behind the 512 entries of the summary of the hot node log, which is
-/// the third block before the pack's last one, and behind the count of the journal's entries.
+/// KiB written in a volume's life, as its checkpoint tells: behind the 512 entries of the summary of the hot
+/// node log, which is the third block before the pack's last one, and behind the count of the journal's
+/// entries.
 fn kbytes_on_device(image: &Path) -> u64 {
     let dump = output(&["dump"], &[image, Path::new("checkpoint")]);
     let field = |name: &str| -> u64 {
@@ -309,7 +310,8 @@ fn a_full_volume_says_so_and_stays_sound() {
     assert!(!text.is_empty() && !s.path("new").exists(), "{text}");
 }
 
-/// Files of random sizes are put until some find no room, new ones and over old ones: each that is refused leaves what was there, and nothing else.
+/// Files of random sizes are put until some find no room, new ones and over old ones: each that is refused
+/// leaves what was there, and nothing else.
 #[test]
 fn what_finds_no_room_leaves_the_volume_as_it_was() {
     let s = Scratch::new();

@@ -1,4 +1,5 @@
-//! What `mount(8)` and fstab ask: options written for the kernel's f2fs, and remounting. Needs root and /dev/fuse; skipped aloud without.
+//! What `mount(8)` and fstab ask: options written for the kernel's f2fs, and remounting. Needs root and
+//! /dev/fuse; skipped aloud without.
 
 use crate::common::*;
 use std::fs;

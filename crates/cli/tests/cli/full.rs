@@ -1,5 +1,5 @@
-//! Volumes that are full again and again, through the mount: what was acknowledged is found after each remount, be it a clean
-//! one or after the daemon was killed, and what found no room was refused with ENOSPC.
+//! Volumes that are full again and again, through the mount: what was acknowledged is found after each
+//! remount, be it a clean one or after the daemon was killed, and what found no room was refused with ENOSPC.
 //!
 //! Eight writers fill a small volume with files, in every way in which the page cache can be written through or past.
 //! Of each page the versions are known that it may have. `MEDFS_SEED` repeats a run's choices, `MEDFS_MINUTES` says

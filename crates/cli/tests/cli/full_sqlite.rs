@@ -1,10 +1,10 @@
-//! SQLite on a volume that is full again and again: what COMMIT acknowledged is found after each remount, be it a clean one or
-//! after the daemon was killed.
+//! SQLite on a volume that is full again and again: what COMMIT acknowledged is found after each remount, be
+//! it a clean one or after the daemon was killed.
 //!
-//! A database for each durable journal mode grows and shrinks beside writers of pages, which take what room is left and
-//! give it back; a ballast leaves them little room from the start. A round of work lasts until somebody was refused, however slow
-//! the machine. `MEDFS_SEED` repeats a run's choices, `MEDFS_ROUNDS` says how long the long run is, `MEDFS` names
-//! another program than the one just built.
+//! A database for each durable journal mode grows and shrinks beside writers of pages, which take what room
+//! is left and give it back; a ballast leaves them little room from the start. A round of work lasts until
+//! somebody was refused, however slow the machine. `MEDFS_SEED` repeats a run's choices, `MEDFS_ROUNDS` says
+//! how long the long run is, `MEDFS` names another program than the one just built.
 
 use crate::common::*;
 use crate::mounts::{Mounted, Rng, seed};
@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 const MODES: [&str; 4] = ["DELETE", "TRUNCATE", "PERSIST", "WAL"];
 const ROWS: u64 = 1000;
 
-/// Of what is free on the new volume, in bytes: all but room for the databases at their largest, their journals, and a few files.
+/// Of what is free on the new volume, in bytes: all but room for the databases at their largest, their
+/// journals, and a few files.
 const BALLAST: usize = 20 << 20;
 /// What SQLite needs to roll back and to make its log, in bytes.
 const ROOM: u64 = 6 << 20;

@@ -44,7 +44,8 @@ fn wrong_words_get_one_sentence() {
     assert!(!std::path::Path::new(out).exists(), "a run that was refused made its folder");
 }
 
-/// Without a folder a run says where its results go, and a report finds them there; a file that cannot be shown is told.
+/// Without a folder a run says where its results go, and a report finds them there; a file that cannot be
+/// shown is told.
 #[test]
 fn results_have_a_folder_by_default() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,8 +18,8 @@ fn name(index: usize) -> String {
     format!("file-with-a-long-name-{index:03}")
 }
 
-/// `/dir` of so many files that it has blocks of entries, and beside it `/second`, another name of its file 7. Files 3 and 5 were renamed, after which F2FS
-/// does not rely on the names in their inodes.
+/// `/dir` of so many files that it has blocks of entries, and beside it `/second`, another name of its
+/// file 7. Files 3 and 5 were renamed, after which F2FS does not rely on the names in their inodes.
 fn volume() -> Scratch {
     let s = plain();
     with_engine(&s.image(), true, |v| {
@@ -247,7 +247,8 @@ fn a_salvage_of_an_image_that_is_cut_short_anywhere_says_what_is_lost() {
     assert!(exits[0] >= 2 && exits[1] >= 9, "{exits:?}");
 }
 
-/// Superblock and NAT lost together, as junk or zeros over the beginning of a card leave it: all files come, and a repair keeps them in place.
+/// Superblock and NAT lost together, as junk or zeros over the beginning of a card leave it: all files come,
+/// and a repair keeps them in place.
 #[test]
 fn superblock_and_nat_may_be_lost_together() {
     let tree = Scratch::new();

@@ -343,8 +343,9 @@ fn the_demo_shows_journal_modes_as_people_use_them_and_repeats() {
     // A journal that is made and removed by each transaction costs its directory and inode too.
     let saved = 1.0 - bytes(&first[1]) / bytes(&first[0]);
     assert!(saved > 0.7, "DELETE saves {saved}");
-    // An fsync within a tick of the last one has no new time to write, and a deleted journal that a busy kernel has not forgotten when the
-    // next checkpoint is made costs its inode's block again; a file that is closed sooner or later, a few blocks of its deltas.
+    // An fsync within a tick of the last one has no new time to write, and a deleted journal that a busy
+    // kernel has not forgotten when the next checkpoint is made costs its inode's block again; a file that is
+    // closed sooner or later, a few blocks of its deltas.
     let by_the_kernel = |run: &serde_json::Value| {
         let deletes = run["journal_mode"] == "delete" && run["configuration"] == "plain F2FS";
         if deletes { run["transactions"].as_f64().unwrap() * 2.0 * 4096.0 } else { 16.0 * 4096.0 }

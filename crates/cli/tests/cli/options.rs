@@ -1,4 +1,5 @@
-//! Mount options are told about wherever a user looks: in the help, in medfs(5), in the error, and in `medfs stat` of a mount.
+//! Mount options are told about wherever a user looks: in the help, in medfs(5), in the error, and in
+//! `medfs stat` of a mount.
 
 use crate::common::*;
 use std::collections::BTreeSet;

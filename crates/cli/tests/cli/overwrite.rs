@@ -1,4 +1,5 @@
-//! `medfs mkfs` overwrites nothing that means something to somebody, makes no files among devices, and gives a user's volume to the user.
+//! `medfs mkfs` overwrites nothing that means something to somebody, makes no files among devices, and gives
+//! a user's volume to the user.
 
 use crate::common::*;
 use std::fs::{self, File};

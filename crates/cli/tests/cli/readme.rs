@@ -1,4 +1,5 @@
-//! README.md is followed word by word, by whoever runs the tests; `tools/readme` does it in fresh roots of Debian, as root and as a user.
+//! README.md is followed word by word, by whoever runs the tests; `tools/readme` does it in fresh roots of
+//! Debian, as root and as a user.
 
 use crate::common::*;
 use std::fs;

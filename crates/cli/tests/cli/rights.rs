@@ -1,5 +1,5 @@
-//! What a user may not do, and where nothing can be written: one sentence that names the file, and the code of the command. And colours, which
-//! are for terminals that want them.
+//! What a user may not do, and where nothing can be written: one sentence that names the file, and the code
+//! of the command. And colours, which are for terminals that want them.
 
 use crate::common::*;
 use std::fs::{self, Permissions};

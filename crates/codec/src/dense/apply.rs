@@ -11,8 +11,8 @@ pub(super) fn apply_in_place(base: &mut Page, delta: &[u8], page: &mut Page) -> 
     apply::<false>(base, delta, page)
 }
 
-/// Takes all steps. With `FRESH` they write every byte of the page, in its order; otherwise the page is a copy of the base, so
-/// that what is the same needs nothing.
+/// Takes all steps. With `FRESH` they write every byte of the page, in its order; otherwise the page is a
+/// copy of the base, so that what is the same needs nothing.
 #[inline(always)]
 pub(super) fn apply<const FRESH: bool>(base: &Page, delta: &[u8], page: &mut Page) -> Result<(), CodecError> {
     let (mut rest, mut at, mut last) = (delta, 0usize, FIRST);

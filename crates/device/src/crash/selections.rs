@@ -1,4 +1,5 @@
-//! Which of a stage's pending writes are stored: all choices where they are few, otherwise prefixes, single blocks and a sample.
+//! Which of a stage's pending writes are stored: all choices where they are few, otherwise prefixes, single
+//! blocks and a sample.
 
 use super::{Choice, CrashPlan, Event, Pending, Stage, block, latest};
 use std::collections::HashSet;

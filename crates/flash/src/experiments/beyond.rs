@@ -1,8 +1,9 @@
 //! Beyond the paper: other compressors, a predictor that is right more often, hot and cold data apart.
 //!
-//! Compressors are measured on real pages against LZO, in time and size, in this run; the simulated controller is then slower or faster by that
-//! factor. The other predictor counts as many bytes, in runs of eight, and how often four in a row were seen before: entropy does not see
-//! that a page repeats itself. Both predictors' tables are fitted to one half of the files' pages and judged on the other.
+//! Compressors are measured on real pages against LZO, in time and size, in this run; the simulated
+//! controller is then slower or faster by that factor. The other predictor counts as many bytes, in runs of
+//! eight, and how often four in a row were seen before: entropy does not see that a page repeats itself. Both
+//! predictors' tables are fitted to one half of the files' pages and judged on the other.
 
 use super::content::{Sample, best_of, sample_files};
 use super::matrix::{Against, Way, cell, cell_with, change};
@@ -43,7 +44,8 @@ fn features(page: &[u8; PAGE]) -> (usize, usize) {
     ((entropy * 10 / BIT).min(80) as usize, (repeated * REPEATS / of).min(REPEATS - 1))
 }
 
-/// A table of ratios by features, fitted to pages: the mean of those that are alike, or of the same entropy where there are few.
+/// A table of ratios by features, fitted to pages: the mean of those that are alike, or of the same entropy
+/// where there are few.
 struct Table(Vec<[f64; REPEATS]>);
 
 impl Table {

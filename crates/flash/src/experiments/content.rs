@@ -1,7 +1,7 @@
 //! Experiments on real pages: Fig. 2, Fig. 5, Table 2, and what section 5.1 says of the predictor.
 //!
-//! The paper's phones are not to be had; the pages are those of whatever files are named, by default this machine's programs, libraries,
-//! texts and databases. A page whose end is beyond the file's is left out.
+//! The paper's phones are not to be had; the pages are those of whatever files are named, by default this
+//! machine's programs, libraries, texts and databases. A page whose end is beyond the file's is left out.
 
 use super::row::{Options, Progress, Row};
 use crate::codecs::{CODECS, PageCodec};
@@ -202,7 +202,8 @@ fn errors(known: &[(f64, &Sample)]) -> Vec<Row> {
     ]
 }
 
-/// Nanoseconds of a page, the mean of all: of each the best of some rounds, with its bytes in the cache, as what was just received is.
+/// Nanoseconds of a page, the mean of all: of each the best of some rounds, with its bytes in the cache, as
+/// what was just received is.
 pub(crate) fn best_of(rounds: usize, samples: &[Sample], mut work: impl FnMut(&Sample)) -> f64 {
     const CALLS: u32 = 4;
     let of = |sample: &Sample| {

@@ -99,8 +99,8 @@ fn means(of: &str, cells: &[Vec<Cell>], why: &str) -> Vec<Row> {
 /// Unit of Fig. 10.
 const LESS: &str = "% less write latency than PM";
 
-/// Fig. 10: the reduction of the mean write latency by LDC against PM. The paper's text gives no numbers: it rises with the clock and levels off, and at
-/// 140 MHz almost nothing is compressed for the host.
+/// Fig. 10: the reduction of the mean write latency by LDC against PM. The paper's text gives no numbers: it
+/// rises with the clock and levels off, and at 140 MHz almost nothing is compressed for the host.
 pub(crate) fn fig10(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>> {
     let emmc = Profile::find("emmc")?;
     let mut rows = Vec::new();

@@ -1,7 +1,8 @@
 //! Every workload on every method: the runs behind Fig. 8, 9 and 10.
 //!
-//! A run: a device of the paper's kind is filled with pages of the snapshots' distribution, uncompressed, as the paper initialises the ratios of
-//! existing data; then the workload is replayed three times. The workload begins where the device has free what is over-provisioned.
+//! A run: a device of the paper's kind is filled with pages of the snapshots' distribution, uncompressed, as
+//! the paper initialises the ratios of existing data; then the workload is replayed three times. The workload
+//! begins where the device has free what is over-provisioned.
 
 use super::row::{Options, Progress, Row};
 use super::workload::{APPS, TOGETHER, requests};

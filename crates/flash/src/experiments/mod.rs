@@ -1,7 +1,7 @@
 //! The paper's figures, each a function from a seed and a scale to rows with its value beside ours.
 //!
-//! Nothing here is tuned to meet a number: workloads are made from what the paper's text and tables say (Tables 1 and 4, section 4), and a
-//! row that is further than 20% from the paper's says why.
+//! Nothing here is tuned to meet a number: workloads are made from what the paper's text and tables say
+//! (Tables 1 and 4, section 4), and a row that is further than 20% from the paper's says why.
 
 mod beyond;
 mod content;

@@ -1,9 +1,10 @@
-//! The six applications of the paper's Table 1, and all of them together, from Table 4 and what section 4.2 says of their writes.
+//! The six applications of the paper's Table 1, and all of them together, from Table 4 and what section 4.2
+//! says of their writes.
 //!
-//! A request belongs to a kind of data; its kind says where it goes and how well its pages compress. Journal and inodes are overwritten
-//! again and again, databases with a preference for some pages; other files are written in order wherever there is room.
-//! Requests come in bursts; the figures of sizes are Table 4's means with 77% of requests of 8 KiB at most, which
-//! section 5.2 reports.
+//! A request belongs to a kind of data; its kind says where it goes and how well its pages compress. Journal
+//! and inodes are overwritten again and again, databases with a preference for some pages; other files are
+//! written in order wherever there is room. Requests come in bursts; the figures of sizes are Table 4's means
+//! with 77% of requests of 8 KiB at most, which section 5.2 reports.
 
 use super::row::{Options, Progress, Row};
 use crate::error::Result;

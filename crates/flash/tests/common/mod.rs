@@ -1,5 +1,5 @@
-//! A reference model of a flash device, and random requests that compare the two: after every power loss each page must be one of the
-//! versions written since the last flush, at least as new as that flush.
+//! A reference model of a flash device, and random requests that compare the two: after every power loss each
+//! page must be one of the versions written since the last flush, at least as new as that flush.
 
 use medfs_flash::{Faults, NandModel, PageCodec, Profile, policy};
 use medfs_ftl::{Config, Ftl, FtlError, Hint, Nand, NandError, PAGE};

@@ -42,8 +42,8 @@ pub struct RawTag {
     pub codec: u8,
 }
 
-/// A part of what a delta starts from (10 bytes): bytes of a block, or of a page of the same file as older records have it. What no part covers
-/// is zeros.
+/// A part of what a delta starts from (10 bytes): bytes of a block, or of a page of the same file as older
+/// records have it. What no part covers is zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawPart {

@@ -17,13 +17,14 @@ pub struct Scanned<'a> {
     pub used: u64,
 }
 
-/// Where a record of `size` bytes begins that comes behind `at`: there, or at the ring's start. The bytes that are left over where it is not
-/// `at` are returned too. The caller has seen that it fits the ring.
+/// Where a record of `size` bytes begins that comes behind `at`: there, or at the ring's start. The bytes
+/// that are left over where it is not `at` are returned too. The caller has seen that it fits the ring.
 pub fn next_start(meta: &Meta, at: u64, size: u64) -> (u64, u64) {
     if at + size <= meta.size { (at, 0) } else { (RING_START, meta.size - at) }
 }
 
-/// The records of a journal, from the first live one on. `memory` is all of it. A bad record before a good one is an error.
+/// The records of a journal, from the first live one on. `memory` is all of it. A bad record before a good
+/// one is an error.
 pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatError> {
     let Some(memory) = memory.get(..meta.size as usize) else {
         let value = format!("{} bytes, of {}", memory.len(), meta.size);
@@ -57,8 +58,9 @@ pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatErro
     }
 }
 
-/// A record of the journal's generation that is not older than `sequence`, anywhere in the ring but within the records that are known: these have
-/// bytes of users in them. Who writes such bytes does not know the generation.
+/// A record of the journal's generation that is not older than `sequence`, anywhere in the ring but within
+/// the records that are known: these have bytes of users in them. Who writes such bytes does not know the
+/// generation.
 fn later(memory: &[u8], meta: &Meta, sequence: u64, known: &[(u64, Record<'_>)]) -> Option<(u64, u64)> {
     let mut extents: Vec<(u64, u64)> =
         known.iter().map(|(at, record)| (*at, at + record.size() as u64)).collect();

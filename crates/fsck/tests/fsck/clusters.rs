@@ -1,4 +1,5 @@
-//! Faults of compressed clusters: each is found under its code, names file and page, is mended, and costs no other cluster.
+//! Faults of compressed clusters: each is found under its code, names file and page, is mended, and costs no
+//! other cluster.
 
 use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;

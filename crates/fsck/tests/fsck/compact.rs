@@ -1,5 +1,5 @@
-//! Faults of compact pages and of bases made of other files' blocks: each is found under its code, names file and page, is an
-//! error of what it concerns until it is mended, and costs no other page.
+//! Faults of compact pages and of bases made of other files' blocks: each is found under its code, names file
+//! and page, is an error of what it concerns until it is mended, and costs no other page.
 
 use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
-/// The last of the file's compact pages, and the pages of which its records count: each once more in an earlier one, but
-/// for the last.
+/// The last of the file's compact pages, and the pages of which its records count: each once more in an
+/// earlier one, but for the last.
 const LAST: usize = 10;
 const IN_LAST: [usize; 6] = [54, 55, 56, 57, 58, 59];
 
@@ -111,8 +111,8 @@ enum Engine {
 }
 use Engine::{All, Damaged, Unseen};
 
-/// A fault: the findings' codes, what the first one says, the file, how it is planted, what the engine makes of it, and the
-/// pages that it costs.
+/// A fault: the findings' codes, what the first one says, the file, how it is planted, what the engine makes
+/// of it, and the pages that it costs.
 struct Fault {
     codes: &'static [Code],
     says: &'static str,
@@ -410,7 +410,8 @@ fn a_block_behind_the_places_of_compact_pages_is_freed() {
     unharmed(&dev, &[]);
 }
 
-/// The node that names the compact pages is missing: an error of the pages that may be in them, a finding, and nothing else.
+/// The node that names the compact pages is missing: an error of the pages that may be in them, a finding,
+/// and nothing else.
 #[test]
 fn compact_pages_that_cannot_be_found_are_errors_of_their_file_alone() {
     let file = whole().file(COMPACT);

@@ -69,8 +69,8 @@ impl Bed {
     }
 }
 
-/// A fault: its code, what else the finding says, how it is planted, and the pages that it costs: they are then what they
-/// were before their updates.
+/// A fault: its code, what else the finding says, how it is planted, and the pages that it costs: they are
+/// then what they were before their updates.
 type Fault = (Code, &'static str, fn(&Bed), &'static [usize]);
 
 const FAULTS: &[Fault] = &[

@@ -398,8 +398,8 @@ fn faults_on_a_plain_volume() {
     every_fault(&[]);
 }
 
-/// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs in `rescue.rs`, of lost
-/// checkpoints in `junk.rs`.
+/// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs
+/// in `rescue.rs`, of lost checkpoints in `junk.rs`.
 #[test]
 fn every_code_has_a_fault() {
     let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;

@@ -1,4 +1,5 @@
-//! Junk over one block of metadata after another of volumes that were filled: after a repair each file is as it was, or a finding names it.
+//! Junk over one block of metadata after another of volumes that were filled: after a repair each file is as
+//! it was, or a finding names it.
 
 use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
@@ -48,7 +49,8 @@ struct How {
 }
 
 impl Filled {
-    /// A volume with so many files of mixed sizes in some directories. Files that were there at a checkpoint grow and change after it.
+    /// A volume with so many files of mixed sizes in some directories. Files that were there at a checkpoint
+    /// grow and change after it.
     fn with(files: usize, how: How) -> Filled {
         let dev = Arc::new(MemDevice::new(64 << 8));
         let options =
@@ -259,7 +261,8 @@ fn junk_over_any_block_of_metadata_brings_no_older_content_back() {
     }
 }
 
-/// Each two of the tables that lie in front of the main area, both copies of all blocks: the checkpoint and the nodes tell the rest.
+/// Each two of the tables that lie in front of the main area, both copies of all blocks: the checkpoint and
+/// the nodes tell the rest.
 #[test]
 fn two_tables_erased_together_cost_no_file() {
     let filled = [true, false].map(Filled::worked_on);
@@ -359,7 +362,8 @@ fn a_volume_that_was_filled_has_its_last_checkpoint_in_both_packs() {
     }
 }
 
-/// Sectors of the pack that cannot be read: its journals are made anew from the nodes, and the checkpoint before stays where it is.
+/// Sectors of the pack that cannot be read: its journals are made anew from the nodes, and the checkpoint
+/// before stays where it is.
 #[test]
 fn journals_that_cannot_be_read_cost_no_file_of_the_last_checkpoint() {
     for deltas in [false, true] {
@@ -394,7 +398,8 @@ fn a_volume_that_is_as_of_an_older_checkpoint_is_a_finding() {
     assert!(done.after.is_clean(), "{:?}", done.after.findings);
 }
 
-/// A pack has a copy in the other one: where it is lost as a whole, a check says so, whichever of them it is, and whatever is in its place.
+/// A pack has a copy in the other one: where it is lost as a whole, a check says so, whichever of them it is,
+/// and whatever is in its place.
 #[test]
 fn a_pack_that_is_lost_as_a_whole_asks_for_a_repair() {
     for checkpoints in [0, 1] {

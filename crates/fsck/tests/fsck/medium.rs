@@ -1,5 +1,5 @@
-//! Sectors that cannot be read or written: each is a finding, what has another copy loses nothing, and neither a check nor a repair ends
-//! at one.
+//! Sectors that cannot be read or written: each is a finding, what has another copy loses nothing, and
+//! neither a check nor a repair ends at one.
 
 use crate::common::{Bed, META, delta_volume, load, number, updated_clusters};
 use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};

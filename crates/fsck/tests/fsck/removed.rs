@@ -18,7 +18,8 @@ fn open(dev: Arc<MemDevice>) -> Result<Volume, medfs::Error> {
     Volume::open(dev, MountOptions::default(), clock)
 }
 
-/// A volume whose chain says that two files of the checkpoint are gone, the address of the block that says so, and the files.
+/// A volume whose chain says that two files of the checkpoint are gone, the address of the block that says
+/// so, and the files.
 fn volume() -> (MemDevice, u64, [u32; 2]) {
     let dev = Arc::new(formatted(64, DELTAS).snapshot());
     let v = open(dev.clone()).expect("it opens");

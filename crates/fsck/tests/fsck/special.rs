@@ -72,8 +72,8 @@ fn a_count_of_user_blocks_below_what_is_in_use_is_mended() {
     bed.judge(&dev).unwrap();
 }
 
-/// Found by fuzzing: names could not be hashed in a root directory that was called encrypted, so that there was no lost+found, and the volume
-/// was called full.
+/// Found by fuzzing: names could not be hashed in a root directory that was called encrypted, so that there
+/// was no lost+found, and the volume was called full.
 #[test]
 fn a_root_called_encrypted_on_a_volume_without_that_takes_names() {
     let bed = Bed::new();
@@ -115,7 +115,8 @@ fn an_entry_with_the_number_of_a_directory_does_not_move_it() {
     bed.judge(&dev).unwrap();
 }
 
-/// Found among 100,000 groups of faults: no file can be so large, and no mount opened it. Only inodes with a checksum got their bit back.
+/// Found among 100,000 groups of faults: no file can be so large, and no mount opened it. Only inodes with a
+/// checksum got their bit back.
 #[test]
 fn a_size_that_no_file_has_is_mended() {
     let bed = Bed::new();
@@ -281,7 +282,8 @@ fn a_repair_that_is_interrupted_after_any_write_can_be_repeated() {
             let whole = repair(&prefix, &Options::default(), &mut |_| {}).is_ok();
             assert_ne!(checked(&dev).worst(), Some(Severity::Fatal), "power off after {writes} writes");
             Dump::open(&dev).unwrap().path("indirect").expect("readable at every moment");
-            // What the old checkpoint stands on stays as it was until another is in force: nothing of it is written in place.
+            // What the old checkpoint stands on stays as it was until another is in force: nothing of it is
+            // written in place.
             if checkpoint_in_force(&dev) == old {
                 assert!(tables_in_force(&dev) == tables, "log {log}: a table changed within {writes} writes");
                 under_the_old += 1;
@@ -399,7 +401,8 @@ fn a_quota_file_with_a_flipped_bit_is_written_anew() {
     assert!(!String::from_utf8_lossy(&out.stdout).contains("Quota file"), "fsck.f2fs counts the same");
 }
 
-/// Found by fuzzing, case 2630 of seed 1: the repair wrote the file of the one kind over that of the other, pass after pass.
+/// Found by fuzzing, case 2630 of seed 1: the repair wrote the file of the one kind over that of the other,
+/// pass after pass.
 #[test]
 fn two_kinds_of_quota_in_one_file_are_left_to_the_kernel() {
     let bed = Bed::new();

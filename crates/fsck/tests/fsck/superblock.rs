@@ -129,7 +129,8 @@ fn a_feature_that_one_copy_alone_has_is_a_flipped_bit() {
     }
 }
 
-/// A bit in any field of a superblock without checksum: the volume opens with all its files, and a repair takes the right copy, wherever the volume tells.
+/// A bit in any field of a superblock without checksum: the volume opens with all its files, and a repair
+/// takes the right copy, wherever the volume tells.
 #[test]
 fn a_flipped_bit_of_a_superblock_without_checksum_is_found_by_what_the_volume_says() {
     let bed = Bed::new();
@@ -237,7 +238,8 @@ fn one_header_of_a_checkpoint_pack_is_enough() {
     }
 }
 
-/// One pack is lost, and of the other one block of summaries: that of the only nodes to which the NAT leads without its journal, too.
+/// One pack is lost, and of the other one block of summaries: that of the only nodes to which the NAT leads
+/// without its journal, too.
 #[test]
 fn some_summaries_are_enough_for_a_superblock() {
     for (name, dev) in [("deltas", delta_volume("").dev.snapshot()), ("plain", plain())] {

@@ -1,5 +1,5 @@
-//! A repair is taken back bit for bit, whether it ended or was interrupted; a file that is not whole, or not of the volume, takes
-//! nothing back.
+//! A repair is taken back bit for bit, whether it ended or was interrupted; a file that is not whole, or not
+//! of the volume, takes nothing back.
 
 use crate::common::{Bed, META, load};
 use medfs::{FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};

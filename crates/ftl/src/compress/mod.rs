@@ -1,4 +1,5 @@
-//! Selective packing: which pages are compressed, for the host and in collection, and the log that each goes to (LDC, sections 5.2 and 5.3).
+//! Selective packing: which pages are compressed, for the host and in collection, and the log that each goes
+//! to (LDC, sections 5.2 and 5.3).
 
 use crate::error::{FtlError, Result};
 use crate::map::Entry;
@@ -11,7 +12,8 @@ use alloc::vec::Vec;
 
 /// The compressor, with the memory for a page that is compressed.
 ///
-/// 1. What it packs takes 1 to 4095 bytes; a page that does not become smaller stays as it is, with the ratio of such a page.
+/// 1. What it packs takes 1 to 4095 bytes; a page that does not become smaller stays as it is, with the ratio
+///    of such a page.
 /// 2. Each prediction, compression and expansion takes the controller's time, but those of a policy that is free.
 pub(crate) struct Packer<C> {
     pub(crate) codec: C,
@@ -50,8 +52,8 @@ impl<C: Codec> Packer<C> {
         plain(log, lpn, ratio, page)
     }
 
-    /// A page that collection moves, with its bytes as they are stored. `squeeze`: compressed pages are packed without a gap, whether or not
-    /// the policy likes it.
+    /// A page that collection moves, with its bytes as they are stored. `squeeze`: compressed pages are
+    /// packed without a gap, whether or not the policy likes it.
     pub(crate) fn for_collection<'a, N: Nand>(
         &'a mut self,
         medium: &mut Medium<N>,

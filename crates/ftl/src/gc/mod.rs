@@ -1,7 +1,8 @@
-//! Collection: blocks are emptied, erased and used again; before a write where it must be, and while the device is idle.
+//! Collection: blocks are emptied, erased and used again; before a write where it must be, and while the
+//! device is idle.
 //!
-//! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are *drained*: they
-//! are erased once everything that replaced their content is on flash.
+//! A block is collected page by page, so that idle collection stops when a request comes. Emptied blocks are
+//! *drained*: they are erased once everything that replaced their content is on flash.
 
 mod moving;
 #[cfg(test)]
@@ -74,7 +75,8 @@ impl Collector {
         if hands.store.medium.blocks.free_count() > low / 2 { Ok(()) } else { Err(FtlError::WornOut) }
     }
 
-    /// Collects while the controller's clock is before `until` and there is something to gain. Returns whether anything was done.
+    /// Collects while the controller's clock is before `until` and there is something to gain. Returns
+    /// whether anything was done.
     pub(crate) fn idle<N: Nand, C: Codec>(
         &mut self,
         hands: &mut Hands<'_, N, C>,

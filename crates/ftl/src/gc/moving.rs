@@ -80,8 +80,8 @@ impl<N: Nand, C: Codec> Hands<'_, N, C> {
         self.store.append(&packing, Some(*entry))
     }
 
-    /// Moves bytes that are not what was programmed to a flash page of their own, whose checksum does not fit either: a read of them gets
-    /// an error as before, and nothing else becomes unreadable with them.
+    /// Moves bytes that are not what was programmed to a flash page of their own, whose checksum does not fit
+    /// either: a read of them gets an error as before, and nothing else becomes unreadable with them.
     #[cold]
     fn move_damaged(&mut self, lpn: u32, entry: &Entry, stored: &[u8]) -> Result<()> {
         let Entry { size, ratio, compressed, .. } = *entry;

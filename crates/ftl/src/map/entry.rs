@@ -1,6 +1,7 @@
 //! An entry of the mapping: where a logical page is (zFTL's page, index and flag), and what collecting it will take.
 //!
-//! In 64 bits, from the lowest: flash page 32, index in the page 8, bytes 13, ratio 8, across 1, compressed 1, mapped 1.
+//! In 64 bits, from the lowest: flash page 32, index in the page 8, bytes 13, ratio 8, across 1, compressed
+//! 1, mapped 1.
 
 use crate::{PAGE, WHOLE};
 

@@ -15,8 +15,8 @@ use crate::nand::{Geometry, Nand};
 /// 1. An entry names a place on flash, or one that is reserved for a slot whose bytes are in memory.
 /// 2. A flash page's count is the number of entries that name it, those that end in it among them.
 /// 3. A block's sums are those of its entries: occupied bytes, uncompressed pages and their ratios, pages with a count.
-/// 4. The clock of records grows by one with each record that is placed or dropped. A block's `touched` is the moment at which
-///    something in it was last replaced.
+/// 4. The clock of records grows by one with each record that is placed or dropped. A block's `touched` is
+///    the moment at which something in it was last replaced.
 pub(crate) struct Map {
     pub(crate) table: Paged,
     stamp: u64,
@@ -42,8 +42,8 @@ impl Map {
         self.table.set_entry(&mut medium.nand, lpn, entry)
     }
 
-    /// Maps a logical page to a new place, which holds it from now on. Returns where it was, which holds it still. `known`: where
-    /// the caller knows that it was.
+    /// Maps a logical page to a new place, which holds it from now on. Returns where it was, which holds it
+    /// still. `known`: where the caller knows that it was.
     pub(crate) fn place<N: Nand>(
         &mut self,
         medium: &mut Medium<N>,

@@ -1,6 +1,6 @@
-//! Tables that are too large to be read at once: the mapping (8 bytes for each logical page) and the counts of valid records (a
-//! byte for each flash page). Chunks of a flash page are read when first needed and stay; changed ones are written by the
-//! next checkpoint.
+//! Tables that are too large to be read at once: the mapping (8 bytes for each logical page) and the counts
+//! of valid records (a byte for each flash page). Chunks of a flash page are read when first needed and stay;
+//! changed ones are written by the next checkpoint.
 
 use super::entry::Entry;
 use crate::error::{FtlError, Result};
@@ -129,7 +129,8 @@ impl Paged {
         Ok(old)
     }
 
-    /// Whether no logical page of the chunk that `lpn` is in was ever mapped, and how many pages on the next chunk begins.
+    /// Whether no logical page of the chunk that `lpn` is in was ever mapped, and how many pages on the next
+    /// chunk begins.
     pub(crate) fn empty_from(&self, lpn: u32) -> Option<u32> {
         let (chunk, at) = self.place_of(lpn);
         let none = self.chunks[chunk].is_none() && self.places[chunk] == NOWHERE;

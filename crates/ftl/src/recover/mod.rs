@@ -1,9 +1,10 @@
 //! Opening a medium: the last commit, and whatever was written since.
 //!
-//! After a clean end the tables are all there is to read. Otherwise the first page of every block says whether it was written since
-//! the commit; pages written since are taken in the order of their sequence numbers. A page that cannot be read was being
-//! programmed when power was lost: nothing that was acknowledged as durable depends on it. Blocks that were being
-//! written are not continued, and free ones are erased before they are written, as an erase may have been cut short too.
+//! After a clean end the tables are all there is to read. Otherwise the first page of every block says
+//! whether it was written since the commit; pages written since are taken in the order of their sequence
+//! numbers. A page that cannot be read was being programmed when power was lost: nothing that was
+//! acknowledged as durable depends on it. Blocks that were being written are not continued, and free ones are
+//! erased before they are written, as an erase may have been cut short too.
 
 mod image;
 mod replay;
@@ -114,8 +115,8 @@ impl<'a, N: Nand> Recovery<'a, N> {
         Ok(())
     }
 
-    /// Puts the image of the write buffer back. Nothing is collected before it is on flash: a copy of an older version would be newer
-    /// than the image, should power be lost again.
+    /// Puts the image of the write buffer back. Nothing is collected before it is on flash: a copy of an
+    /// older version would be newer than the image, should power be lost again.
     fn restore(&mut self, image: Image, newer: &BTreeSet<u32>) -> Result<()> {
         let medium = &mut self.store.medium;
         let empty = medium.blocks.iter().filter(|(_, b)| b.state == State::Full && b.occupied == 0);

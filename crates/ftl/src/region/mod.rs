@@ -1,8 +1,9 @@
 //! The map on flash: a region of blocks of its own at the beginning of the medium, written as a log.
 //!
-//! A checkpoint writes changed chunks, then the tables (where each chunk is; every block's state), then a commit page, which
-//! counts only if it can be read. Blocks of the region are erased after a commit has made their content superfluous, never before.
-//! The region holds three times what a whole checkpoint takes, so that one can always be written beside the last.
+//! A checkpoint writes changed chunks, then the tables (where each chunk is; every block's state), then a
+//! commit page, which counts only if it can be read. Blocks of the region are erased after a commit has made
+//! their content superfluous, never before. The region holds three times what a whole checkpoint takes, so
+//! that one can always be written beside the last.
 
 mod commit;
 mod tables;
@@ -195,7 +196,8 @@ impl Region {
         Ok(())
     }
 
-    /// Finds the blocks that this commit does not need. After opening, what was written since it is needed until the next one.
+    /// Finds the blocks that this commit does not need. After opening, what was written since it is needed
+    /// until the next one.
     pub(crate) fn free_unneeded<N: Nand>(
         &mut self,
         medium: &mut Medium<N>,

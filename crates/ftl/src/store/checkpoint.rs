@@ -56,8 +56,9 @@ impl<N: Nand> Store<N> {
         Ok(())
     }
 
-    /// While nothing is wanted: a page of the map, once half of what calls for a checkpoint was programmed, and the checkpoint when few are
-    /// left, so that no request waits for all of them. Until then nothing that was written counts. `false`: it is not time.
+    /// While nothing is wanted: a page of the map, once half of what calls for a checkpoint was programmed,
+    /// and the checkpoint when few are left, so that no request waits for all of them. Until then nothing
+    /// that was written counts. `false`: it is not time.
     pub(crate) fn idle_checkpoint(&mut self) -> Result<bool> {
         let every = self.config.checkpoint_every;
         if every == 0 || self.since_checkpoint < every / 2 {

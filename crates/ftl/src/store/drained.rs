@@ -22,8 +22,8 @@ impl<N: Nand> Store<N> {
         self.streams.oldest().min(self.trims.born())
     }
 
-    /// Erases drained blocks whose content is replaced on flash, so many at most; `force` sees to it that all are. Returns whether there were
-    /// any.
+    /// Erases drained blocks whose content is replaced on flash, so many at most; `force` sees to it that all
+    /// are. Returns whether there were any.
     pub(crate) fn release_drained(&mut self, force: bool, most: u32) -> Result<bool> {
         if self.drained.is_empty() || most == 0 {
             return Ok(false);

@@ -1,7 +1,8 @@
 //! Pages on their way to flash, and what has to be there before a block is erased.
 //!
-//! Placing a page may take a block; a block is freed once what replaced its content is on flash; that may take a checkpoint, which programs all
-//! that waits. These three call each other (`place`, `drained`, `checkpoint`); what is below them knows none of it.
+//! Placing a page may take a block; a block is freed once what replaced its content is on flash; that may
+//! take a checkpoint, which programs all that waits. These three call each other (`place`, `drained`,
+//! `checkpoint`); what is below them knows none of it.
 
 mod checkpoint;
 mod drained;
@@ -24,11 +25,12 @@ use alloc::vec::Vec;
 
 /// A medium with its map, and what waits for it.
 ///
-/// 1. A block is erased only when everything that replaced its content is on flash, so power loss at any operation finds the newest
-///    version that was acknowledged as durable, or a newer one.
+/// 1. A block is erased only when everything that replaced its content is on flash, so power loss at any
+///    operation finds the newest version that was acknowledged as durable, or a newer one.
 /// 2. A drained block holds nothing valid; it waits for what replaced its content, as `touched` says.
 /// 3. Before the first change after a commit that says that nothing follows, the medium is marked.
-/// 4. A failed program loses nothing: what its slot held waits in the next one, and its block is retired once it is empty.
+/// 4. A failed program loses nothing: what its slot held waits in the next one, and its block is retired once
+///    it is empty.
 pub(crate) struct Store<N> {
     pub(crate) medium: Medium<N>,
     pub(crate) map: Map,

@@ -10,7 +10,8 @@ use crate::streams::{Fit, NEVER, PACKED_MOVED, Packing, Slot, Whole};
 use alloc::vec::Vec;
 
 impl<N: Nand> Store<N> {
-    /// Puts a logical page into a log: it is mapped to where it will be. `from`: where the caller knows that it is mapped to now.
+    /// Puts a logical page into a log: it is mapped to where it will be. `from`: where the caller knows that
+    /// it is mapped to now.
     pub(crate) fn append(&mut self, packing: &Packing<'_>, from: Option<Entry>) -> Result<()> {
         let log = packing.log;
         // Where a program fails what it held waits in the next slot, which may be too full as well.
@@ -42,8 +43,8 @@ impl<N: Nand> Store<N> {
         Ok(())
     }
 
-    /// Maps a logical page to a new place; the old one holds nothing any more. Where that was not on flash itself, what it
-    /// had replaced is needed until the new one is: returns since when.
+    /// Maps a logical page to a new place; the old one holds nothing any more. Where that was not on flash
+    /// itself, what it had replaced is needed until the new one is: returns since when.
     fn remap(&mut self, lpn: u32, entry: Entry, known: Option<Entry>) -> Result<u64> {
         match self.map.place(&mut self.medium, lpn, entry, known)? {
             Some(old) => self.release(&old),

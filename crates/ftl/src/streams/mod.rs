@@ -1,4 +1,5 @@
-//! What waits in memory for flash: a log for each group of pages, each with a slot, and what a failed program left without a place.
+//! What waits in memory for flash: a log for each group of pages, each with a slot, and what a failed program
+//! left without a place.
 
 mod slot;
 
@@ -32,7 +33,8 @@ fn ways(g: &Geometry) -> u32 {
 /// The logs.
 ///
 /// 1. A slot has a flash page exactly while something waits in it; no other slot has the same.
-/// 2. The records of a slot follow each other from its tail on; together with it they fill `used` bytes, at most a flash page.
+/// 2. The records of a slot follow each other from its tail on; together with it they fill `used` bytes, at
+///    most a flash page.
 /// 3. A record whose logical page was replaced before its slot was programmed is [`NOBODY`]'s.
 /// 4. A slot is no older than `born` says: nothing that it replaced may be erased before it is on flash.
 /// 5. What lies across two flash pages is kept whole until its end is on flash.
@@ -111,7 +113,8 @@ impl Streams {
         slot.used == self.page_bytes || slot.records.len() == self.records_max
     }
 
-    /// Adds a record to a slot, with as much of its bytes as has room, on the clock of records. Returns where it will be.
+    /// Adds a record to a slot, with as much of its bytes as has room, on the clock of records. Returns where
+    /// it will be.
     pub(crate) fn put(&mut self, packing: &Packing<'_>, stamp: u64) -> Result<Entry> {
         let Packing { log, page, bytes, across } = *packing;
         let slot = &mut self.logs[log].slot;

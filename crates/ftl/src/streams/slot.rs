@@ -114,7 +114,8 @@ impl Log {
         self.open.iter_mut().filter(|open| **open == Some(block)).for_each(|open| *open = None);
     }
 
-    /// Says that a record of the slot was replaced. Returns since when the slot waits; [`NEVER`] where the record is not in it.
+    /// Says that a record of the slot was replaced. Returns since when the slot waits; [`NEVER`] where the
+    /// record is not in it.
     pub(crate) fn forget(&mut self, entry: &Entry) -> u64 {
         if self.slot.page == Some(entry.page)
             && let Some(record) = self.slot.records.get_mut(usize::from(entry.index))

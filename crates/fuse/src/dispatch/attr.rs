@@ -69,7 +69,8 @@ impl Attributes<'_> {
         self.0.push_attr(reply, &attr)
     }
 
-    /// Whether a user may set a file's times. (Where only mtime is set, it may be the page cache's own for an earlier write.)
+    /// Whether a user may set a file's times. (Where only mtime is set, it may be the page cache's own for an
+    /// earlier write.)
     fn check_times_may_be_set(&self, ino: medfs::Ino, valid: SetattrValid) -> Done {
         let flags = self.0.files.getattr(ino)?.flags;
         let fixed = flags.contains(FileFlags::IMMUTABLE)

@@ -1,4 +1,5 @@
-//! What the operations on a mounted file system share: the files, what was agreed with the kernel, and how replies name inodes.
+//! What the operations on a mounted file system share: the files, what was agreed with the kernel, and how
+//! replies name inodes.
 
 use crate::abi::{AttrData, AttrOut, EntryOut, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, Init, OpenOut};
 use crate::agreed::Agreed;
@@ -98,8 +99,9 @@ impl Context {
         reply.push(&AttrOut { attr_valid: self.valid, attr: attr_data(attr), ..AttrOut::default() })
     }
 
-    /// How a file is opened, with the flags of `open(2)`. One that is written synchronously is not kept in the page cache,
-    /// which would take the writes, nor one that is only written where room is short. `past_cache`: nor is this one.
+    /// How a file is opened, with the flags of `open(2)`. One that is written synchronously is not kept in
+    /// the page cache, which would take the writes, nor one that is only written where room is short.
+    /// `past_cache`: nor is this one.
     pub(super) fn opened(&self, attr: &Attr, flags: u32, past_cache: bool) -> OpenOut {
         let mode = flags as i32 & libc::O_ACCMODE;
         let mut fh = u64::from(flags) & ACCESS_MODE;

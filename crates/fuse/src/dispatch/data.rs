@@ -104,8 +104,8 @@ impl Content<'_> {
         written
     }
 
-    /// Writes what the page cache sends, all of it or with an error: the kernel does not look at how much was taken, and
-    /// lets go of its pages. Pages that have a block are written also where others found no room.
+    /// Writes what the page cache sends, all of it or with an error: the kernel does not look at how much was
+    /// taken, and lets go of its pages. Pages that have a block are written also where others found no room.
     fn write_whole(&self, ino: Ino, offset: u64, data: &[u8]) -> Done {
         let (mut done, mut refused) = (0, Ok(()));
         while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
@@ -142,7 +142,8 @@ impl Content<'_> {
         Ok(self.0.files.fallocate(ino, mode, arg.offset, arg.length)?)
     }
 
-    /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh data a hole.
+    /// SEEK_DATA and SEEK_HOLE. The kernel asks without having written its pages back, which would make fresh
+    /// data a hole.
     pub(super) fn lseek(&self, pool: &WorkerPool, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: LseekIn = request.arg()?;
         let whence = match arg.whence as i32 {

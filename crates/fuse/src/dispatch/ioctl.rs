@@ -148,7 +148,8 @@ impl Call<'_, '_> {
         self.input::<u32>()
     }
 
-    /// Four bytes, also where the call's number says `long`: so do the file systems of Linux, and programs hand over an `int`.
+    /// Four bytes, also where the call's number says `long`: so do the file systems of Linux, and programs
+    /// hand over an `int`.
     fn output_word(&mut self, word: u32) -> Done {
         self.output(word.as_bytes())
     }
@@ -264,8 +265,9 @@ impl Ioctls<'_> {
         if attr.kind == FileKind::Regular { Ok(()) } else { Err(Errno::INVAL) }
     }
 
-    /// Who may change how a file is compressed: who has it open for writing. Giving up or taking back what compression saves F2FS
-    /// grants to any descriptor; here it is the owner's, as it decides whether the file can be written at all.
+    /// Who may change how a file is compressed: who has it open for writing. Giving up or taking back what
+    /// compression saves F2FS grants to any descriptor; here it is the owner's, as it decides whether the
+    /// file can be written at all.
     fn check_compression(&self, call: &Call<'_, '_>) -> Done {
         let attr = self.context.files.getattr(call.ino)?;
         if attr.kind != FileKind::Regular {
@@ -331,8 +333,9 @@ impl Ioctls<'_> {
         Ok(())
     }
 
-    /// Whether the caller may set a file's chattr flags: the owner may, and with CAP_LINUX_IMMUTABLE those that bind root too.
-    /// The kernel judges the calls it knows by number; others, and all those of older kernels, come unjudged.
+    /// Whether the caller may set a file's chattr flags: the owner may, and with CAP_LINUX_IMMUTABLE those
+    /// that bind root too. The kernel judges the calls it knows by number; others, and all those of older
+    /// kernels, come unjudged.
     fn check_flags(call: &Call<'_, '_>, attr: &Attr, new: FileFlags) -> Done {
         if !call.caller.owns(attr.uid) {
             return Err(Errno::PERM);

@@ -150,7 +150,8 @@ impl Names<'_> {
         result
     }
 
-    /// READDIR with a LOOKUP of each entry. The entries are collected first: the engine is not called from within itself.
+    /// READDIR with a LOOKUP of each entry. The entries are collected first: the engine is not called from
+    /// within itself.
     pub(super) fn readdirplus(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let arg: ReadIn = request.arg()?;
         let directory = self.0.subject(request)?;

@@ -1,7 +1,8 @@
 //! What a change of a file takes away of the privileges it lends: set-id bits and file capabilities.
 //!
-//! Purpose: with HANDLE_KILLPRIV_V2 the kernel leaves this to the daemon. It says so of writes and truncations (a flag, set
-//! where the caller lacks CAP_FSETID), and says nothing of fallocate, of copies between files, and of direct writes to files with capabilities.
+//! Purpose: with HANDLE_KILLPRIV_V2 the kernel leaves this to the daemon. It says so of writes and
+//! truncations (a flag, set where the caller lacks CAP_FSETID), and says nothing of fallocate, of copies
+//! between files, and of direct writes to files with capabilities.
 //!
 //! Invariants: the rules are those of `setattr_should_drop_suidgid` and `file_remove_privs` in the kernel. A file loses
 //! its privileges before its content changes. The kernel's copy of the attributes is dropped with them.
@@ -16,8 +17,8 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Permission bits without the set-id bits. `keeps_set_gid`: the caller may have the set-gid bit of a file that its group
-/// cannot execute, which is no privilege then but means mandatory locking.
+/// Permission bits without the set-id bits. `keeps_set_gid`: the caller may have the set-gid bit of a file
+/// that its group cannot execute, which is no privilege then but means mandatory locking.
 fn without_set_id(perm: u16, keeps_set_gid: bool) -> u16 {
     let keeps_set_gid = keeps_set_gid && perm & S_IXGRP == 0;
     perm & !S_ISUID & !(if keeps_set_gid { 0 } else { S_ISGID })

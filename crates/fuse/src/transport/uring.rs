@@ -1,14 +1,14 @@
 //! Requests over io_uring (Linux 6.14, `enable_uring` of the fuse module).
 //!
-//! The kernel keeps one queue for each possible CPU and gives a request to the queue of the CPU it was made on. Here each
-//! CPU that is online has workers bound to it, each with its own ring and one entry, so that no request waits behind
-//! another that blocks; the queues of all other CPUs share one worker, because the kernel asks that every queue be
-//! served. A reply and the wait for the next request are one system call. FORGET and notifications still go
-//! through `/dev/fuse`.
+//! The kernel keeps one queue for each possible CPU and gives a request to the queue of the CPU it was made
+//! on. Here each CPU that is online has workers bound to it, each with its own ring and one entry, so that no
+//! request waits behind another that blocks; the queues of all other CPUs share one worker, because the
+//! kernel asks that every queue be served. A reply and the wait for the next request are one system call.
+//! FORGET and notifications still go through `/dev/fuse`.
 //!
-//! A worker that joins later ([`crate::worker_pool`]) needs a kick: the kernel gives a new entry no request that is already
-//! waiting, only the next one that is made. So once the new entry is registered a request that means nothing is
-//! provoked on the same CPU; serving it makes the new worker fetch what waits.
+//! A worker that joins later ([`crate::worker_pool`]) needs a kick: the kernel gives a new entry no request
+//! that is already waiting, only the next one that is made. So once the new entry is registered a request
+//! that means nothing is provoked on the same CPU; serving it makes the new worker fetch what waits.
 //!
 //! An entry is a header and a payload buffer whose addresses the kernel keeps. It writes to them only between our
 //! submission of a command and that command's completion; between completion and the next submission they are ours.
@@ -187,8 +187,8 @@ struct Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // An entry whose command has not completed may still be written to while the ring is torn down, which the kernel
-        // does in its own time: its memory is given up.
+        // An entry whose command has not completed may still be written to while the ring is torn down, which
+        // the kernel does in its own time: its memory is given up.
         for slot in std::mem::take(&mut self.slots) {
             if slot.registered {
                 std::mem::forget(slot);

@@ -147,7 +147,8 @@ fn flags_forbid_writing_also_for_root() {
     });
 }
 
-/// What is found on the volume after a loss of power at this moment: the names in a directory, and the content of files.
+/// What is found on the volume after a loss of power at this moment: the names in a directory, and the
+/// content of files.
 fn after_power_loss<T>(m: &Mount, look: impl FnOnce(&medfs::Volume) -> T) -> T {
     let copy = m.image.dir.path().join("copy");
     run("cp", &["--sparse=always", m.image.path().to_str().unwrap(), copy.to_str().unwrap()]);

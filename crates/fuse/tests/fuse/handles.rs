@@ -1,4 +1,5 @@
-//! File handles through a mount (`name_to_handle_at`, which NFS servers use), seeking beyond a file, trimming, and times of new files.
+//! File handles through a mount (`name_to_handle_at`, which NFS servers use), seeking beyond a file,
+//! trimming, and times of new files.
 
 use crate::support::{Image, Mount, fuse_available, open, run, transports};
 use medfs_fuse::Transport;
@@ -19,7 +20,8 @@ fn handle(path: &Path) -> String {
     perl(script, &[&libc::SYS_name_to_handle_at.to_string(), path.to_str().unwrap()])
 }
 
-/// What a handle opens: its path (of a directory; the kernel need not know a file's), number and, of a file, content; or the error.
+/// What a handle opens: its path (of a directory; the kernel need not know a file's), number and, of a file,
+/// content; or the error.
 fn opened(mountpoint: &Path, handle: &str) -> Result<(PathBuf, u64, String), i32> {
     let script = "my ($number, $mnt, $hex) = @ARGV; $number += 0; opendir(my $d, $mnt) or die $!; my $h = pack('H*', $hex); \
         my $fd = syscall($number, fileno($d), $h, 0); if ($fd < 0) { print $! + 0; exit } \

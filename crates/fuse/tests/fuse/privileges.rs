@@ -1,4 +1,5 @@
-//! What users may not do through a mount: ioctls judged by owner, capability and descriptor, and set-id bits that a change takes away.
+//! What users may not do through a mount: ioctls judged by owner, capability and descriptor, and set-id bits
+//! that a change takes away.
 
 use crate::support::{Image, Mount, fuse_available, transports};
 use medfs_fuse::Transport;

@@ -1,9 +1,9 @@
 //! Where a workload does its file operations: the engine in this process ([`volume`]), any directory ([`dir`]),
 //! or plain memory ([`memory`]).
 //!
-//! A [`Target`] has the operations that applications use, by path and handle, and `pass`, which lets time go by: the
-//! engine's clock moves, a directory ignores it. Workloads know nothing else, so that they run on every mount point and in
-//! process alike, and [`crate::meter`] can stand between the two.
+//! A [`Target`] has the operations that applications use, by path and handle, and `pass`, which lets time go
+//! by: the engine's clock moves, a directory ignores it. Workloads know nothing else, so that they run on
+//! every mount point and in process alike, and [`crate::meter`] can stand between the two.
 //!
 //! Paths are relative, with `/`; directories are made by [`Target::mkdir`]. Errors are those of the system, or of the
 //! engine as such.

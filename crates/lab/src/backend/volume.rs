@@ -1,4 +1,5 @@
-//! The engine in this process as a target: a volume on a device in memory, counted, with a clock that the workload moves.
+//! The engine in this process as a target: a volume on a device in memory, counted, with a clock that the
+//! workload moves.
 //!
 //! With a [`Timeline`] each operation has a time in virtual microseconds: see [`crate::model`].
 //!

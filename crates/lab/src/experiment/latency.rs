@@ -1,5 +1,5 @@
-//! What takes how long, on a device model in virtual time: I/O latency (Fig. 9), what a user waits for (Fig. 8), and how often
-//! the page cache is hit (Fig. 10).
+//! What takes how long, on a device model in virtual time: I/O latency (Fig. 9), what a user waits for (Fig.
+//! 8), and how often the page cache is hit (Fig. 10).
 
 use super::lab::{Lab, Outcome};
 use super::volume::{Column, rows_of};
@@ -90,8 +90,8 @@ pub(super) fn hit_rates(lab: &Lab<'_>) -> Result<Vec<Row>> {
     columns(lab, &mut recordings, true, &[hits])
 }
 
-/// An application that was used before it is switched away from: section 6.2.2 gives the type of file that dominates; updates and
-/// their difference are the averages of section 3.
+/// An application that was used before it is switched away from: section 6.2.2 gives the type of file that
+/// dominates; updates and their difference are the averages of section 3.
 fn switching(id: &str, name: &str, sqlite: f64, temp: f64) -> AppSpec {
     AppSpec {
         id: id.into(),

@@ -1,4 +1,5 @@
-//! LDC's experiments, which are `medfs-flash`'s: its rows become figures and a cell, and nothing of them is repeated here.
+//! LDC's experiments, which are `medfs-flash`'s: its rows become figures and a cell, and nothing of them is
+//! repeated here.
 
 use super::lab::Lab;
 use super::spec::Spec;

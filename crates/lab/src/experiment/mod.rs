@@ -1,8 +1,9 @@
 //! Experiments: what is measured, beside what a paper says.
 //!
-//! An experiment is a short TOML file (`experiments/NAME.toml`: what it is, what it runs, the paper's figures, and why ours
-//! differ) and a function that runs its cells and turns them into rows. Adding one is adding both, and an entry in `FILES`.
-//! LDC's experiments need no file: `medfs-flash` has them, and they stand in the list as they are ([`ldc`]).
+//! An experiment is a short TOML file (`experiments/NAME.toml`: what it is, what it runs, the paper's
+//! figures, and why ours differ) and a function that runs its cells and turns them into rows. Adding one is
+//! adding both, and an entry in `FILES`. LDC's experiments need no file: `medfs-flash` has them, and they
+//! stand in the list as they are ([`ldc`]).
 
 mod ars;
 mod hotness;

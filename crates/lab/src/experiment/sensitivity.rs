@@ -1,11 +1,12 @@
-//! Thresholds and their price: how small a delta must be for a compact page (Fig. 12a), and how long a write can take when
-//! deltas give way (Fig. 12b).
+//! Thresholds and their price: how small a delta must be for a compact page (Fig. 12a), and how long a write
+//! can take when deltas give way (Fig. 12b).
 
 use super::lab::{Lab, Outcome};
 use crate::cell::Row;
 use crate::error::Result;
 
-/// Fig. 12a: what is written, and how often the page cache is hit, by the number of deltas that must share a compact page.
+/// Fig. 12a: what is written, and how often the page cache is hit, by the number of deltas that must share a
+/// compact page.
 pub(super) fn threshold(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let schemes = lab.schemes()?;
     let thresholds = lab.spec.numbers("thresholds")?;

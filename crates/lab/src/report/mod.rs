@@ -1,7 +1,7 @@
 //! A folder of result files as a page, a text, or a table.
 //!
-//! Everything that is shown comes from a result file, and says from which. Files that are no results are left alone; damaged ones
-//! are named in the report, and the others are shown all the same.
+//! Everything that is shown comes from a result file, and says from which. Files that are no results are left
+//! alone; damaged ones are named in the report, and the others are shown all the same.
 
 mod charts;
 mod html;

@@ -77,8 +77,8 @@ impl SqliteFs {
         Ok(SqliteFs(Arc::new(vfs::Registered::new(target).map_err(Error::Unknown)?)))
     }
 
-    /// Opens or makes a database, with `synchronous=FULL` and temporary tables in memory. Only one connection may be open for
-    /// a path: nothing is locked.
+    /// Opens or makes a database, with `synchronous=FULL` and temporary tables in memory. Only one connection
+    /// may be open for a path: nothing is locked.
     pub fn open(&self, path: &str, mode: JournalMode) -> Result<Database> {
         self.open_with(path, mode, "")
     }

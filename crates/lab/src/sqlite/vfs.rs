@@ -1,18 +1,19 @@
-//! SQLite's file operations on a [`Target`]: a VFS, so that every page, frame, journal record and fsync of a real SQLite
-//! reaches the target as SQLite makes it.
+//! SQLite's file operations on a [`Target`]: a VFS, so that every page, frame, journal record and fsync of a
+//! real SQLite reaches the target as SQLite makes it.
 //!
-//! It behaves as SQLite's own VFS for Unix does where that can be seen by a file system: a new journal's directory is synced
-//! after the journal, a deleted journal's directory where SQLite asks for it, sectors are overwritten without harm to their
-//! neighbours. There are no locks and no shared memory: one connection opens one database ([`super::SqliteFs::open`]), and a
-//! log needs `locking_mode=EXCLUSIVE`.
+//! It behaves as SQLite's own VFS for Unix does where that can be seen by a file system: a new journal's
+//! directory is synced after the journal, a deleted journal's directory where SQLite asks for it, sectors are
+//! overwritten without harm to their neighbours. There are no locks and no shared memory: one connection
+//! opens one database ([`super::SqliteFs::open`]), and a log needs `locking_mode=EXCLUSIVE`.
 //!
 //! # Why there is `unsafe` here
 //!
 //! SQLite calls through two tables of C functions and passes back the pointers it was given. Each function below states
 //! what it relies on; what they share is:
 //!
-//! * `sqlite3_file*` is memory of `szOsFile` bytes that SQLite allocated for a [`File`] and passes to no other code; `open`
-//!   writes all of it before it returns `SQLITE_OK`, and SQLite calls the others only after that.
+//! * `sqlite3_file*` is memory of `szOsFile` bytes that SQLite allocated for a [`File`] and passes to no
+//!   other code; `open` writes all of it before it returns `SQLITE_OK`, and SQLite calls the others only
+//!   after that.
 //! * `sqlite3_vfs*` is the one registered, whose `pAppData` is a [`Shared`] that lives until it is unregistered.
 //! * Names are C strings that live for the call; buffers have the length that comes with them.
 #![allow(unsafe_code)]
@@ -45,7 +46,8 @@ pub(super) struct Registered {
     shared: *mut Shared,
 }
 
-// SAFETY: the pointers in it are read by SQLite, under its own mutex, and by `drop`; what they lead to is `Send + Sync`.
+// SAFETY: the pointers in it are read by SQLite, under its own mutex, and by `drop`; what they lead to is
+// `Send + Sync`.
 unsafe impl Send for Registered {}
 // SAFETY: as above; nothing of it changes after it is registered.
 unsafe impl Sync for Registered {}
@@ -133,7 +135,8 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: it was registered, or never; no connection is left, as connections keep an `Arc` of their file system.
+        // SAFETY: it was registered, or never; no connection is left, as connections keep an `Arc` of their
+        // file system.
         unsafe {
             ffi::sqlite3_vfs_unregister(&mut *self.vfs);
             drop(Box::from_raw(self.shared));
@@ -208,7 +211,8 @@ unsafe extern "C" fn open(
         sync_folder: is_new && flags & journal != 0,
         remove: flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0,
     };
-    // SAFETY: `out` has room for a `File`, aligned as SQLite aligns what it allocates (8 bytes), and holds nothing to drop.
+    // SAFETY: `out` has room for a `File`, aligned as SQLite aligns what it allocates (8 bytes), and holds
+    // nothing to drop.
     unsafe {
         ptr::write(out.cast::<File>(), opened);
         if !out_flags.is_null() {

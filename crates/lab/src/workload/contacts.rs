@@ -1,5 +1,6 @@
-//! Contacts imported into an address book, as Android's contacts provider stores them (MedFS, section 6.2.2, IM): rows in four
-//! tables with their indices for each contact, a transaction each, and a small picture for every fourth.
+//! Contacts imported into an address book, as Android's contacts provider stores them (MedFS, section 6.2.2,
+//! IM): rows in four tables with their indices for each contact, a transaction each, and a small picture for
+//! every fourth.
 
 use super::stage::{Stage, Values};
 use crate::backend::write_file;

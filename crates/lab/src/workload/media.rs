@@ -47,7 +47,8 @@ pub fn photos(stage: &Stage) -> Result<Values> {
     Ok(Values::from([("photos".to_owned(), photos as f64)]))
 }
 
-/// A download whose pieces come out of order into a file of full length, with a small state file rewritten as it goes on.
+/// A download whose pieces come out of order into a file of full length, with a small state file rewritten as
+/// it goes on.
 pub fn download(stage: &Stage) -> Result<Values> {
     let mut random = stage.random("download");
     let target = &stage.target;

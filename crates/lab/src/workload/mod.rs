@@ -1,8 +1,8 @@
 //! Workloads: what applications do to files, deterministic and seeded, on any [`Target`](crate::backend::Target).
 //!
-//! A workload is a function over a [`Stage`] and an entry in [`ALL`]. It first makes what was there before (files, databases),
-//! says so with [`Stage::setup_done`], and then does what is measured. Its size is its own at scale 1; the scale shortens it,
-//! not its files.
+//! A workload is a function over a [`Stage`] and an entry in [`ALL`]. It first makes what was there before
+//! (files, databases), says so with [`Stage::setup_done`], and then does what is measured. Its size is its
+//! own at scale 1; the scale shortens it, not its files.
 
 pub mod app;
 pub mod contacts;

@@ -1,5 +1,5 @@
-//! Postmark: the small files of a mail server. A pool of files is made; each transaction reads or appends to one of them, and
-//! makes a new one or removes one; at the end all are removed.
+//! Postmark: the small files of a mail server. A pool of files is made; each transaction reads or appends to
+//! one of them, and makes a new one or removes one; at the end all are removed.
 
 use super::stage::{Stage, Values};
 use crate::backend::{Open, read_file, write_file};

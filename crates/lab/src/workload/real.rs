@@ -1,5 +1,5 @@
-//! Real programs, driven unattended in a directory: git, a package manager, a headless browser. What they do depends on the
-//! machine's versions of them; a program that is not installed is said so in one sentence.
+//! Real programs, driven unattended in a directory: git, a package manager, a headless browser. What they do
+//! depends on the machine's versions of them; a program that is not installed is said so in one sentence.
 
 use crate::error::{Error, Result};
 use std::path::Path;

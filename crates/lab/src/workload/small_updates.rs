@@ -1,5 +1,5 @@
-//! The pattern of MedFS, section 6.2.5: a new file of 1 MB, small changes (1 to 100 bytes) of a part of its pages, then 1000
-//! random reads, which make it a file that is read often.
+//! The pattern of MedFS, section 6.2.5: a new file of 1 MB, small changes (1 to 100 bytes) of a part of its
+//! pages, then 1000 random reads, which make it a file that is read often.
 
 use super::stage::{Stage, Values};
 use crate::backend::{Open, read_at, write_file};
@@ -20,7 +20,8 @@ const ROUNDS: usize = 6;
 /// The reads come in so many bursts, with time between them: enough for the writes before to be forgotten.
 const BURSTS: u64 = 12;
 const BETWEEN: Duration = Duration::from_secs(65);
-/// Other files, so that there is something to tell the read ones from: some are written in each burst, some hardly at all.
+/// Other files, so that there is something to tell the read ones from: some are written in each burst, some
+/// hardly at all.
 const OTHERS: usize = 8;
 
 /// The pattern with 40% of the pages.

@@ -102,8 +102,8 @@ impl Below for ClusterBlocks {
 }
 
 impl ClusterReader<'_> {
-    /// The slot and addresses of the cluster that starts at page `first`, where it is a compressed one, and the number of
-    /// its blocks. `Corrupt` where no cluster can be like this.
+    /// The slot and addresses of the cluster that starts at page `first`, where it is a compressed one, and
+    /// the number of its blocks. `Corrupt` where no cluster can be like this.
     pub(super) fn compressed_cluster(
         &self,
         inode: &Inode,

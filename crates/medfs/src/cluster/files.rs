@@ -1,5 +1,5 @@
-//! Which files are compressed, and what F2FS's ioctls do with them: giving saved blocks back, taking them again, choosing
-//! how a file is compressed, compressing and expanding it now.
+//! Which files are compressed, and what F2FS's ioctls do with them: giving saved blocks back, taking them
+//! again, choosing how a file is compressed, compressing and expanding it now.
 //!
 //! Kernel counterpart: `set_compress_new_inode`, `f2fs_setflags_common`, the ioctls of `file.c`.
 
@@ -94,7 +94,8 @@ impl ClusterPages<'_> {
             _ => return Err(Posix::InvalidArgument.into()),
         }
         if new.contains(FileFlags::COMPR) {
-            // Other drivers, and programs that make volumes, leave inodes without room for it among their extra attributes.
+            // Other drivers, and programs that make volumes, leave inodes without room for it among their
+            // extra attributes.
             if !inode.raw(|r| r.extra_fits(size_of::<RawExtraAttr>())) {
                 return Err(Posix::NotSupported.into());
             }
@@ -123,8 +124,8 @@ impl ClusterPages<'_> {
         Ok(self.is_released(&self.compressed_file(ino)?.0))
     }
 
-    /// Gives the blocks that compression saved back to the volume; returns how many. Until they are taken again the file
-    /// can be read and cut only.
+    /// Gives the blocks that compression saved back to the volume; returns how many. Until they are taken
+    /// again the file can be read and cut only.
     pub(crate) fn release_saved(&self, inode: &Arc<Inode>, compression: Compression) -> Result<u64> {
         let _op = self.op()?;
         let state = inode.lock.write();

@@ -1,5 +1,5 @@
-//! Writing clusters: compressing those that are dirty as a whole, opening those that change by more than deltas, moving their
-//! blocks.
+//! Writing clusters: compressing those that are dirty as a whole, opening those that change by more than
+//! deltas, moving their blocks.
 
 use super::blocks::bad_cluster;
 use super::pages::ClusterPages;
@@ -34,8 +34,9 @@ fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<
 }
 
 impl ClusterPages<'_> {
-    /// Gives the dirty pages of a compressed file their blocks, as content does for others, or keeps them as deltas.
-    /// Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose deltas gave way to others.
+    /// Gives the dirty pages of a compressed file their blocks, as content does for others, or keeps them as
+    /// deltas. Where one page of a cluster is among `indices`, all of its dirty pages go; so do those whose
+    /// deltas gave way to others.
     pub(super) fn place_clusters(&self, compression: Compression, write: Write<'_>) -> Placing {
         let Write { inode, state, indices, purpose, sources } = write;
         let pages = compression.cluster_pages() as u64;
@@ -116,7 +117,8 @@ impl ClusterPages<'_> {
         Ok(())
     }
 
-    /// Keeps what changed of a compressed cluster as deltas, some of which are `pending`; `false` where it has to be written.
+    /// Keeps what changed of a compressed cluster as deltas, some of which are `pending`; `false` where it
+    /// has to be written.
     fn keep_closed(
         &self,
         inode: &Arc<Inode>,
@@ -179,8 +181,8 @@ impl ClusterPages<'_> {
         self.place_plain(inode, batch, dirty, placed)
     }
 
-    /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells whether the page is
-    /// in a compressed cluster still.
+    /// Called before a page is changed: opens its cluster, unless what changes may become a delta. Tells
+    /// whether the page is in a compressed cluster still.
     pub(super) fn open_for_change(
         &self,
         inode: &Arc<Inode>,
@@ -290,8 +292,8 @@ impl ClusterPages<'_> {
         Ok(())
     }
 
-    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are now, without deltas,
-    /// and have addresses of their own when they are written.
+    /// Opens the cluster of page `index` where it is compressed: afterwards its pages are dirty as they are
+    /// now, without deltas, and have addresses of their own when they are written.
     pub(super) fn open_cluster(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
         let Some(compression) = self.compression(inode) else { return Ok(()) };
         let pages = compression.cluster_pages() as u64;

@@ -1,10 +1,12 @@
-//! `durability=adaptive`: fsyncs return at once, and the whole volume is committed later, as it was at one moment (MobiFS, sections 3 and 4.4).
+//! `durability=adaptive`: fsyncs return at once, and the whole volume is committed later, as it was at one
+//! moment (MobiFS, sections 3 and 4.4).
 //!
-//! A commit is a checkpoint that is a cut: it keeps every operation out and takes the pages of all files along, so that after power loss
-//! the volume is as it was after one operation, with all before it and none after it. Nothing is written by the roll-forward log.
+//! A commit is a checkpoint that is a cut: it keeps every operation out and takes the pages of all files
+//! along, so that after power loss the volume is as it was after one operation, with all before it and none
+//! after it. Nothing is written by the roll-forward log.
 //!
-//! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which a bound began.
-//! Locks: `open` is a leaf.
+//! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
+//! a bound began. Locks: `open` is a leaf.
 
 use crate::commit::durability::{Durability, Room, SyncPlan, Version};
 use crate::map::inode::Scope;

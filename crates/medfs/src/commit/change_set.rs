@@ -1,14 +1,17 @@
 //! What is to become durable together, and the sinks that make it so.
 //!
-//! A [`ChangeSet`] is staged before any of its pages has an address: the sink that takes it decides whether pages are placed. Every
-//! commit takes the same way, one file or many: *stage*, ask the sink whether it *admits* the set, *commit*, and *conclude*, which keeps in
-//! memory what did not become durable.
+//! A [`ChangeSet`] is staged before any of its pages has an address: the sink that takes it decides whether
+//! pages are placed. Every commit takes the same way, one file or many: *stage*, ask the sink whether it
+//! *admits* the set, *commit*, and *conclude*, which keeps in memory what did not become durable.
 //!
 //! Invariants:
-//! 1. While a set is staged nothing but the sink writes pages or nodes of its files, and no checkpoint begins: the set holds the locks for it.
-//! 2. What a file releases is taken in the moment in which the sink takes its nodes, not before: pages that are being placed release more.
+//! 1. While a set is staged nothing but the sink writes pages or nodes of its files, and no checkpoint
+//!    begins: the set holds the locks for it.
+//! 2. What a file releases is taken in the moment in which the sink takes its nodes, not before: pages that
+//!    are being placed release more.
 //!
-//! Locks: a set holds the `wb` of its files and the operation lock; an inode's lock is taken to stage it, and again to place its pages.
+//! Locks: a set holds the `wb` of its files and the operation lock; an inode's lock is taken to stage it, and
+//! again to place its pages.
 
 use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
@@ -102,8 +105,8 @@ impl<'a> StagedFile<'a> {
         Ok(StagedFile { inode, purpose, naming, pages, regular, dirty, nodes_due, refused: None })
     }
 
-    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are placed, and is told whether all of
-    /// them are.
+    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are
+    /// placed, and is told whether all of them are.
     pub(crate) fn write_pages<T>(&self, tree: &Tree, take: impl FnOnce(bool) -> T) -> (WrittenPages, T) {
         let inode = self.inode;
         let mut state = inode.lock.write();
@@ -165,8 +168,8 @@ impl<'a> ChangeSet<'a> {
         Ok((ChangeSet { files, names: Vec::new(), _writeback: writeback, _op: op }, failed))
     }
 
-    /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a checkpoint will need its pages
-    /// written, and they are, with those of the others.
+    /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a
+    /// checkpoint will need its pages written, and they are, with those of the others.
     pub(crate) fn ask(&mut self, tree: &Tree, sink: &dyn CommitSink) {
         for file in &mut self.files {
             file.refused = sink.admits(tree, file).err();
@@ -197,8 +200,9 @@ pub(crate) trait CommitSink: Send + Sync {
     /// Whether it makes durable that files lost names.
     fn admits_names(&self, tree: &Tree, names: &[RemovedName<'_>]) -> Result<(), NeedsCheckpoint>;
 
-    /// Makes a set durable, but for the files in it that it was asked about and refused; returns what became of each file, in the order of the set. Where the set as a whole failed
-    /// nothing of it counts as durable, and all of it is still in memory.
+    /// Makes a set durable, but for the files in it that it was asked about and refused; returns what became
+    /// of each file, in the order of the set. Where the set as a whole failed nothing of it counts as
+    /// durable, and all of it is still in memory.
     fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>>;
 
     /// A checkpoint has made everything durable: what the sink keeps for a mount after a crash is void.

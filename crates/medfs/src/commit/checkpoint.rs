@@ -1,9 +1,9 @@
-//! Checkpoints of the whole volume, as a sink of commits that takes every change: what is written before the pack, and what is forgotten
-//! after it.
+//! Checkpoints of the whole volume, as a sink of commits that takes every change: what is written before the
+//! pack, and what is forgotten after it.
 //!
 //! Steps of [`CheckpointSink::now`], with every operation kept out by the operation lock:
-//! (1) pages of directories and symbolic links, (2) every dirty node, (3) the pack ([`medfs_store::Store::write_checkpoint`]).
-//! Kernel counterpart: `checkpoint.c`.
+//! (1) pages of directories and symbolic links, (2) every dirty node, (3) the pack
+//! ([`medfs_store::Store::write_checkpoint`]). Kernel counterpart: `checkpoint.c`.
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile, WrittenPages};
 use crate::error::{Error, Result};
@@ -27,7 +27,8 @@ impl CommitSink for CheckpointSink {
         Ok(())
     }
 
-    /// Writes the pages of the set, gives its locks back, and makes a checkpoint; none where pages have to wait or were not written.
+    /// Writes the pages of the set, gives its locks back, and makes a checkpoint; none where pages have to
+    /// wait or were not written.
     fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
         let written: Vec<Result<Outcome>> = set.files.iter().map(|file| write_pages(tree, file)).collect();
         drop(set);
@@ -65,8 +66,8 @@ impl CheckpointSink {
         checkpoint(tree, false)
     }
 
-    /// Writes everything back and makes the checkpoint of an unmount: afterwards there is nothing to recover, and nothing is written any
-    /// more.
+    /// Writes everything back and makes the checkpoint of an unmount: afterwards there is nothing to recover,
+    /// and nothing is written any more.
     pub(crate) fn for_unmount(self, tree: &Tree) -> Result<()> {
         let written = tree.write_back_all();
         let committed = checkpoint(tree, true);

@@ -1,11 +1,14 @@
 //! When an fsync makes a file durable: the policy that is asked at the face of the volume.
 //!
-//! An fsync closes a version of its file. [`Immediate`] has it committed before the call returns. [`Deferred`] has it committed later, with
-//! those that were closed before it, in their order: when it is asked to, or before anything changes, so that what is committed is the
-//! version that was closed. [`Adaptive`](super::adaptive::Adaptive) has the whole volume committed. What is to be synchronous by a flag or a mount option is never put off.
+//! An fsync closes a version of its file. [`Immediate`] has it committed before the call returns.
+//! [`Deferred`] has it committed later, with those that were closed before it, in their order: when it is
+//! asked to, or before anything changes, so that what is committed is the version that was closed.
+//! [`Adaptive`](super::adaptive::Adaptive) has the whole volume committed. What is to be synchronous by a
+//! flag or a mount option is never put off.
 //!
 //! Invariant: versions are committed in the order in which they were closed, each as it was then.
-//! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held; `closed` is a leaf.
+//! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held;
+//! `closed` is a leaf.
 
 use crate::commit::adaptive::AdaptiveStats;
 use crate::map::inode::Scope;
@@ -64,8 +67,8 @@ pub(crate) trait Durability: Send + Sync {
     /// That version is durable, or its file is gone.
     fn committed(&self) {}
 
-    /// Asked before each change where commits are of the whole volume, with the bytes of its dirty pages: whether it is to be committed
-    /// first.
+    /// Asked before each change where commits are of the whole volume, with the bytes of its dirty pages:
+    /// whether it is to be committed first.
     fn on_change(&self, _now: Duration, _dirty_bytes: u64) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! When an fsync flushes the device: the option `fsync_mode`, in one place.
 //!
-//! Invariants: rules 2 and 3 of `docs/ARCHITECTURE.md`. A flush is asked for here, or by a checkpoint, and nowhere else.
-//! Locks: none; the device's own are leaves.
+//! Invariants: rules 2 and 3 of `docs/ARCHITECTURE.md`. A flush is asked for here, or by a checkpoint, and
+//! nowhere else. Locks: none; the device's own are leaves.
 
 use crate::error::Result;
 use crate::options::FsyncMode;
@@ -18,14 +18,15 @@ impl FlushPolicy {
         FlushPolicy { mode }
     }
 
-    /// Whether an fsync never shows a name or a directory ahead of what was changed before it: then these changes are noted, and some of
-    /// them take a checkpoint.
+    /// Whether an fsync never shows a name or a directory ahead of what was changed before it: then these
+    /// changes are noted, and some of them take a checkpoint.
     pub(crate) fn orders_names(self) -> bool {
         self.mode == FsyncMode::Strict
     }
 
-    /// Whether everything before the last node of an fsync must be durable before that is written. `deltas`: whether the file has any, as
-    /// a delta must not be durable before its base, whatever else the mode lets pass.
+    /// Whether everything before the last node of an fsync must be durable before that is written. `deltas`:
+    /// whether the file has any, as a delta must not be durable before its base, whatever else the mode lets
+    /// pass.
     pub(crate) fn before_last_node(self, deltas: impl FnOnce() -> bool) -> bool {
         match self.mode {
             FsyncMode::Strict => true,

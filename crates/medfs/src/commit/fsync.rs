@@ -1,11 +1,12 @@
 //! fsync: the one way by which files become durable.
 //!
-//! Order of what it asks: names ([`NameJournal`]), then the file is staged, the roll-forward log admits it or the checkpoint gets it, the
-//! sink commits, and what has to wait for other files or for room is tried again.
+//! Order of what it asks: names ([`NameJournal`]), then the file is staged, the roll-forward log admits it or
+//! the checkpoint gets it, the sink commits, and what has to wait for other files or for room is tried again.
 //!
-//! The order in which files become durable: those that are made from blocks of another one before that, and closed versions as they were
-//! closed. Invariant: a source's block changes, or is freed, after the files that are made from it are durable without it. Those are never
-//! sources themselves, so the order has two ranks and no circle.
+//! The order in which files become durable: those that are made from blocks of another one before that, and
+//! closed versions as they were closed. Invariant: a source's block changes, or is freed, after the files
+//! that are made from it are durable without it. Those are never sources themselves, so the order has two
+//! ranks and no circle.
 //! Locks: called with none held; see [`crate::commit::change_set`].
 //! Kernel counterpart: `f2fs_do_sync_file`.
 
@@ -57,8 +58,8 @@ impl Commit {
         }
     }
 
-    /// Whether what is put off is sure to find room: three times its blocks (what was durable stays until it is, and nodes come with it),
-    /// and a part of the volume for cleaning.
+    /// Whether what is put off is sure to find room: three times its blocks (what was durable stays until it
+    /// is, and nodes come with it), and a part of the volume for cleaning.
     fn room(&self) -> Room {
         if self.ways.durability.scope() == Scope::File {
             return Room::Enough;
@@ -132,8 +133,8 @@ impl Commit {
         first.result()
     }
 
-    /// Makes those of some files durable, sorted by number, that the log takes in one set as they are; returns the others. Errors of
-    /// single files are noted.
+    /// Makes those of some files durable, sorted by number, that the log takes in one set as they are;
+    /// returns the others. Errors of single files are noted.
     fn together(
         &self,
         inodes: &[Arc<Inode>],
@@ -165,8 +166,9 @@ impl Commit {
         Ok(others)
     }
 
-    /// Makes a file durable, by a checkpoint where the log does not take it: then the reason is returned. `change` changes the file first,
-    /// in the moment in which it is staged; where that fails nothing was done.
+    /// Makes a file durable, by a checkpoint where the log does not take it: then the reason is returned.
+    /// `change` changes the file first, in the moment in which it is staged; where that fails nothing was
+    /// done.
     pub(crate) fn one(
         &self,
         request: Request<'_>,
@@ -180,7 +182,8 @@ impl Commit {
         self.commit(request, |_| Ok(()), Refused::Tell)
     }
 
-    /// The pipeline: stage, admit, commit; again after other files were made durable that need its blocks as they are, or room was made.
+    /// The pipeline: stage, admit, commit; again after other files were made durable that need its blocks as
+    /// they are, or room was made.
     fn commit(
         &self,
         request: Request<'_>,
@@ -223,8 +226,8 @@ impl Commit {
         })
     }
 
-    /// Makes a file durable that was just written to, where it is to be written synchronously: the flag SYNC (`chattr +S`) and the mount
-    /// option `sync`. The kernel's counterpart is `generic_write_sync`.
+    /// Makes a file durable that was just written to, where it is to be written synchronously: the flag SYNC
+    /// (`chattr +S`) and the mount option `sync`. The kernel's counterpart is `generic_write_sync`.
     pub(crate) fn sync_written(&self, ino: Ino) -> Result<()> {
         if self.opts.sync || self.inode(ino)?.has_flags(FileFlags::SYNC) {
             self.sync(ino, false)
@@ -233,8 +236,9 @@ impl Commit {
         }
     }
 
-    /// Makes the names in directories durable that were just changed, where those are to change synchronously: the flags SYNC and DIRSYNC
-    /// (`chattr +D`), and the mount options `sync` and `dirsync`. The kernel's counterpart are the `IS_DIRSYNC` checks of `namei.c`.
+    /// Makes the names in directories durable that were just changed, where those are to change
+    /// synchronously: the flags SYNC and DIRSYNC (`chattr +D`), and the mount options `sync` and `dirsync`.
+    /// The kernel's counterpart are the `IS_DIRSYNC` checks of `namei.c`.
     pub(crate) fn sync_names(&self, dirs: &[Ino]) -> Result<()> {
         let all = self.opts.sync || self.opts.dirsync;
         for &dir in dirs {

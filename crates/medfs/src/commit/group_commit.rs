@@ -1,17 +1,21 @@
 //! Shared record nodes: files that become durable together share a node block.
 //!
-//! An fsync comes down to one last node, most often the file's inode. Where those of several files wait at the same moment, what changed of each inode
-//! since its block was written goes into one block of the chain ([`medfs_format::shared`]), as far as it is little; roll-forward
-//! makes the inode blocks of it. A file that waits alone writes its inode: that costs the same.
+//! An fsync comes down to one last node, most often the file's inode. Where those of several files wait at
+//! the same moment, what changed of each inode since its block was written goes into one block of the chain
+//! ([`medfs_format::shared`]), as far as it is little; roll-forward makes the inode blocks of it. A file that
+//! waits alone writes its inode: that costs the same.
 //!
 //! Invariants:
-//! - An entry's base is the block that the NAT names for the inode. It belongs to the last checkpoint or to the chain, before the entry, so it
-//!   stays as long as the chain counts. It cannot change meanwhile, as only fsyncs of the file (`wb`) and checkpoints (`ops`) write its nodes.
-//! - An inode in an entry stays dirty, as [`Dirty::Noted`](medfs_store::Dirty): the next checkpoint writes it, no fsync needs to.
-//! - A shared node is valid nowhere: its block is given up as it is taken, and not used again before the next checkpoint.
+//! - An entry's base is the block that the NAT names for the inode. It belongs to the last checkpoint or to
+//!   the chain, before the entry, so it stays as long as the chain counts. It cannot change meanwhile, as
+//!   only fsyncs of the file (`wb`) and checkpoints (`ops`) write its nodes.
+//! - An inode in an entry stays dirty, as [`Dirty::Noted`](medfs_store::Dirty): the next checkpoint writes
+//!   it, no fsync needs to.
+//! - A shared node is valid nowhere: its block is given up as it is taken, and not used again before the next
+//!   checkpoint.
 //!
-//! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes for it. The queue is a leaf, and
-//! not held during I/O.
+//! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes
+//! for it. The queue is a leaf, and not held during I/O.
 
 use crate::commit::flush::FlushPolicy;
 use crate::delta::Deltas;
@@ -140,8 +144,8 @@ impl GroupCommit {
         self.shares && map.is_delta_volume()
     }
 
-    /// Makes the last nodes of files durable: one together with those of other threads that come while one is being written, several
-    /// together.
+    /// Makes the last nodes of files durable: one together with those of other threads that come while one is
+    /// being written, several together.
     pub(crate) fn write(
         &self,
         map: &Map,
@@ -264,8 +268,8 @@ impl GroupCommit {
     }
 }
 
-/// What the last nodes of files are sealed with. Where some of them cannot be, and what was written before must not become durable
-/// after them, that becomes durable now.
+/// What the last nodes of files are sealed with. Where some of them cannot be, and what was written before
+/// must not become durable after them, that becomes durable now.
 fn seal_or_flush(map: &Map, flush: FlushPolicy, nodes: &[&LastNode]) -> Result<Option<Cover>> {
     let any = nodes.iter().any(|node| node.before != Before::Together);
     if let Some(seals) = map.seals.as_ref().filter(|_| flush.seals()) {

@@ -1,7 +1,9 @@
-//! Commits: what makes changes durable together, by the chain of fsynced nodes or by a checkpoint, and what finds them again.
+//! Commits: what makes changes durable together, by the chain of fsynced nodes or by a checkpoint, and what
+//! finds them again.
 //!
-//! One pipeline: [`change_set`] stages what changed, the sinks [`nvram`], [`roll_forward_log`] and [`checkpoint`] admit and commit it, [`fsync`] is the
-//! way through them; [`durability`] says when it is gone. When the device is flushed is in [`flush`].
+//! One pipeline: [`change_set`] stages what changed, the sinks [`nvram`], [`roll_forward_log`] and
+//! [`checkpoint`] admit and commit it, [`fsync`] is the way through them; [`durability`] says when it is
+//! gone. When the device is flushed is in [`flush`].
 //!
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
 //! Locks: `cp`, an inode's `wb`, `chain`; see `ranks.rs`.
@@ -62,7 +64,8 @@ impl Deref for Commit {
 }
 
 impl Ways {
-    /// As the option `durability` says: POSIX, by the roll-forward log, or the whole volume at once, later, by checkpoints.
+    /// As the option `durability` says: POSIX, by the roll-forward log, or the whole volume at once, later,
+    /// by checkpoints.
     pub(crate) fn new(opts: &MountOptions) -> Ways {
         let log = log(opts);
         match opts.durability {
@@ -111,8 +114,8 @@ impl Commit {
         Commit { tree, ways, committing: Committing::default() }
     }
 
-    /// After a mount that may write has brought back what there was: begins a journal in NVRAM where there is one. Where there is none, the
-    /// superblock names none.
+    /// After a mount that may write has brought back what there was: begins a journal in NVRAM where there is
+    /// one. Where there is none, the superblock names none.
     pub(crate) fn begin_nvram(&self) -> Result<()> {
         match &self.ways.nvram {
             Some(_) if !self.is_delta_volume() => Err(Error::Invalid(
@@ -300,7 +303,8 @@ mod tests {
         assert!(content(&again, "f").unwrap().starts_with(b"at once") && find(&again, "g").is_some());
     }
 
-    /// Makes a file that is replaced four times by one that is made from it; returns what it holds, and the retained one.
+    /// Makes a file that is replaced four times by one that is made from it; returns what it holds, and the
+    /// retained one.
     fn replaced(on: &Commit, mut after_each: impl FnMut(&[u8])) -> (Vec<u8>, Ino) {
         let noise = (0..12 * 4096u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8);
         let mut expected: Vec<u8> = noise.collect();

@@ -1,4 +1,5 @@
-//! Whether roll-forward would bring the names of a file or a directory back: then an fsync needs no checkpoint for them.
+//! Whether roll-forward would bring the names of a file or a directory back: then an fsync needs no
+//! checkpoint for them.
 //!
 //! What changed is in [`crate::tree::name_journal`].
 //! Invariant: every question that a commit has about names is answered here, once for each file or directory.
@@ -18,8 +19,8 @@ use medfs_format::{Block, Ino, NULL_ADDR, is_block};
 use medfs_store::Dirty;
 use std::sync::Arc;
 
-/// Files that an fsync of a directory makes durable one by one, and pages that are written for each; with more of them a
-/// checkpoint costs less.
+/// Files that an fsync of a directory makes durable one by one, and pages that are written for each; with
+/// more of them a checkpoint costs less.
 const MOST_RECORDS: usize = 4;
 const MOST_PAGES: usize = 16;
 /// Longest row of files that took each other's names and are settled one by one.
@@ -51,8 +52,8 @@ impl NameJournal<'_> {
         })
     }
 
-    /// Whether a file's name is in nothing's way, and nothing has to be done about it. Whatever is in the way shows again in
-    /// [`NameJournal::of_file`].
+    /// Whether a file's name is in nothing's way, and nothing has to be done about it. Whatever is in the way
+    /// shows again in [`NameJournal::of_file`].
     pub(crate) fn is_plain(self, inode: &Arc<Inode>) -> bool {
         !inode.is_dir() && self.settle(inode, MAX_SETTLED_NAMES).unwrap_or(false) && !self.is_renamed(inode)
     }
@@ -65,8 +66,8 @@ impl NameJournal<'_> {
         Ok(if self.record(dir)? { DirNames::Recorded } else { DirNames::NeedsCheckpoint })
     }
 
-    /// Makes durable, in their own inodes, what changed of the names in a directory, where that is little; `false` where it takes
-    /// a checkpoint.
+    /// Makes durable, in their own inodes, what changed of the names in a directory, where that is little;
+    /// `false` where it takes a checkpoint.
     fn record(self, dir: &Inode) -> Result<bool> {
         let tree = self.commit;
         if !tree.dir_log.on || !tree.is_delta_volume() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
@@ -119,7 +120,8 @@ impl NameJournal<'_> {
         Ok(true)
     }
 
-    /// Makes a file durable with the name that it has now, after files that had its name are settled; `false` where that takes a checkpoint.
+    /// Makes a file durable with the name that it has now, after files that had its name are settled; `false`
+    /// where that takes a checkpoint.
     fn record_after(self, inode: &Arc<Inode>, most: usize) -> Result<bool> {
         let purpose = Purpose::Fsync { datasync: false };
         let request = Request { inode, purpose, naming: Naming::Record };
@@ -139,7 +141,8 @@ impl NameJournal<'_> {
             return Ok(true); // recovery leaves its names alone
         }
         let entry = tree.nat.peek(&tree.io, other)?;
-        // For users a base that was kept is gone; its hidden name in its inode would give what it replaced its name back.
+        // For users a base that was kept is gone; its hidden name in its inode would give what it replaced
+        // its name back.
         let gone = entry.addr == NULL_ADDR || tree.retained.contains(other);
         if !gone && most == 0 {
             return Ok(false);
@@ -162,9 +165,10 @@ impl NameJournal<'_> {
             && self.commit.dir_log.recoverable_by_inode(inode.ino)
     }
 
-    /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last checkpoint does not
-    /// know the file, or knows it by the name in its inode there, which is then taken away. Never that of a base that was kept:
-    /// without its successor's, the file that it had replaced would have its name again.
+    /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last
+    /// checkpoint does not know the file, or knows it by the name in its inode there, which is then taken
+    /// away. Never that of a base that was kept: without its successor's, the file that it had replaced would
+    /// have its name again.
     fn may_record(self, inode: &Inode) -> Result<bool> {
         let known = self.commit.nat.peek(&self.commit.io, inode.ino)?.checkpointed;
         Ok(inode.kind() == FileKind::Regular
@@ -173,7 +177,8 @@ impl NameJournal<'_> {
             && self.is_right(inode))
     }
 
-    /// Whether the inode of a file, which the last checkpoint knows or not, says with its name all that roll-forward has to know of names.
+    /// Whether the inode of a file, which the last checkpoint knows or not, says with its name all that
+    /// roll-forward has to know of names.
     fn inode_tells_names(self, ino: Ino, known: bool) -> bool {
         if known {
             self.commit.is_delta_volume() && self.commit.dir_log.recoverable_by_inode(ino)

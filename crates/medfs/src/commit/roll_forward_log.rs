@@ -1,8 +1,9 @@
 //! The roll-forward log: the chain of fsynced nodes as a sink of commits.
 //!
-//! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the last node, which carries the
-//! fsync mark; FLUSH. The first flush is left out where the node names nothing new. Nodes of one fsync are a snapshot
-//! taken together with the pages, so that a crash shows the file as it was at one moment.
+//! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the
+//! last node, which carries the fsync mark; FLUSH. The first flush is left out where the node names nothing
+//! new. Nodes of one fsync are a snapshot taken together with the pages, so that a crash shows the file as it
+//! was at one moment.
 //! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
 //! and written under the `chain` lock and one flush follows.
 //! Locks: the set's; the inode's while pages are placed and nodes taken; `chain`.
@@ -163,8 +164,8 @@ impl RollForwardLog {
     }
 }
 
-/// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the file's size nor a delta that is made
-/// of another file's block must be durable before them.
+/// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the
+/// file's size nor a delta that is made of another file's block must be durable before them.
 fn may_seal(tree: &Tree, inode: &Inode) -> bool {
     let of = (!tree.deltas().has_deltas(inode)).then_some(inode.ino);
     tree.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, tree.io.durable_writes()))
@@ -267,8 +268,8 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
     Due { nodes, left_out: Arc::new(left_out), gone: tree.dependents.take_gone(inode.ino) }
 }
 
-/// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a part of it, unless
-/// an inode follows that knows the size.
+/// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a
+/// part of it, unless an inode follows that knows the size.
 fn reaches_beyond_end(tree: &Tree, inode: &Inode, least: Dirty) -> bool {
     let (fanout, end) = (tree.slots(inode).fanout(), inode.pages());
     let keeps_size = inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE));

@@ -159,7 +159,8 @@ pub(crate) fn text(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|i| if i % 16 < 12 { b'a' + seed % 26 } else { (i / 16) as u8 ^ seed }).collect()
 }
 
-/// Changes a file at random and compares it with bytes in memory, `steps` times. Most of what is written is like what was there.
+/// Changes a file at random and compares it with bytes in memory, `steps` times. Most of what is written is
+/// like what was there.
 pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, steps: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut model: Vec<u8> = Vec::new();

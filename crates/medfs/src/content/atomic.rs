@@ -1,8 +1,8 @@
 //! Atomic writes: pages kept aside until a commit makes all of them part of the file, or after a crash none.
 //!
-//! Invariants: each staged page has a block of its own reserved, as the page it replaces stays valid until the commit is durable; so
-//! want of room is an error of the write. A commit that fails before its pages are the file's leaves them staged.
-//! Locks: as in [`crate::content::file`].
+//! Invariants: each staged page has a block of its own reserved, as the page it replaces stays valid until
+//! the commit is durable; so want of room is an error of the write. A commit that fails before its pages are
+//! the file's leaves them staged. Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
 use crate::content::Content;

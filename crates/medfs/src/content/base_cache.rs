@@ -1,7 +1,7 @@
 //! Blocks that are bases, in memory by their address.
 //!
-//! A block may be read by one thread while another overwrites it: what was read is then one or the other, and not remembered.
-//! Invariant: what is remembered of an address is what its block holds.
+//! A block may be read by one thread while another overwrites it: what was read is then one or the other, and
+//! not remembered. Invariant: what is remembered of an address is what its block holds.
 //! Locks: `on_the_way` is a leaf, and not held during I/O.
 
 use medfs_format::{Block, BlockAddr};

@@ -1,9 +1,10 @@
 //! The one place where data blocks get their addresses.
 //!
-//! Purpose: for each block the placement policy is asked, the segments hand the block out, its owner goes into the summary, and it is
-//! counted. Addresses in nodes are the caller's business.
-//! Invariant: a data block is handed out here alone, whether its page is written, moved, copied, compressed or recovered.
-//! Locks: the inode's lock, exclusive, and the operation lock are held by callers; `segs` and `space` are taken one after the other.
+//! Purpose: for each block the placement policy is asked, the segments hand the block out, its owner goes
+//! into the summary, and it is counted. Addresses in nodes are the caller's business.
+//! Invariant: a data block is handed out here alone, whether its page is written, moved, copied, compressed
+//! or recovered. Locks: the inode's lock, exclusive, and the operation lock are held by callers; `segs` and
+//! `space` are taken one after the other.
 
 use crate::content::placement::{PageRef, Placement, Target};
 use crate::error::Result;
@@ -22,7 +23,8 @@ pub(crate) struct BlockWriter<'a> {
 }
 
 impl BlockWriter<'_> {
-    /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing changed, where there is none.
+    /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing
+    /// changed, where there is none.
     pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
         let mut target = self.placement.target(page, slot, &self.map.store);
         if target == Target::InPlace && self.is_barred(page) {

@@ -37,7 +37,8 @@ impl Content {
         self.is_delta_volume() && index >= self.compact_start(inode) && self.has_compact(inode)
     }
 
-    /// Whether the file has compact pages. One whose zone is damaged has them, so that nothing is taken for something else.
+    /// Whether the file has compact pages. One whose zone is damaged has them, so that nothing is taken for
+    /// something else.
     pub(crate) fn has_compact(&self, inode: &Inode) -> bool {
         match self.zone_header(inode) {
             Ok(header) => header.is_some_and(|h| h.flags & delta::ZONE_COMPACT != 0),

@@ -1,4 +1,5 @@
-//! What evicting a delta costs and gains, and what reading takes, as measured on the device in use (MedFS, section 4.1.3, case 2).
+//! What evicting a delta costs and gains, and what reading takes, as measured on the device in use (MedFS,
+//! section 4.1.3, case 2).
 
 use std::time::Duration;
 
@@ -64,8 +65,9 @@ impl Costs {
         self.read
     }
 
-    /// Whether making room of `freed` bytes, among deltas of `mean` bytes, saves more than it costs: the paper's
-    /// `RD / alpha * beta > HR * lambda + (1 - HR) * delta + epsilon + beta`. `missed`: the part of bases that were not in memory.
+    /// Whether making room of `freed` bytes, among deltas of `mean` bytes, saves more than it costs: the
+    /// paper's `RD / alpha * beta > HR * lambda + (1 - HR) * delta + epsilon + beta`. `missed`: the part of
+    /// bases that were not in memory.
     pub(crate) fn worth_replacing(&self, freed: usize, mean: usize, missed: f64) -> bool {
         let benefit = freed as f64 / mean as f64 * self.write;
         benefit > missed * self.read.first + self.decode + self.write

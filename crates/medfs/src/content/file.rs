@@ -306,8 +306,9 @@ impl Content {
         Ok(())
     }
 
-    /// Before a file grows to `new` bytes: what lies behind its end must read as zeros. Power loss may have left more in the block of its last page, where
-    /// that was overwritten in place and the size that belongs to it was lost.
+    /// Before a file grows to `new` bytes: what lies behind its end must read as zeros. Power loss may have
+    /// left more in the block of its last page, where that was overwritten in place and the size that belongs
+    /// to it was lost.
     pub(crate) fn before_growth(&self, inode: &Arc<Inode>, state: &mut InodeState, new: u64) -> Result<()> {
         self.storage(inode).before(self, inode, state, Change::Growth(new.div_ceil(PAGE)))?;
         let size = inode.size();

@@ -1,7 +1,7 @@
 //! Content: pages of files in memory, and their way to blocks.
 //!
-//! Purpose: reading and changing pages, writing them back, and the policy that says where a page goes. How the pages of a file are stored content
-//! does not know: it asks a [`PageStorage`]. What it offers:
+//! Purpose: reading and changing pages, writing them back, and the policy that says where a page goes. How
+//! the pages of a file are stored content does not know: it asks a [`PageStorage`]. What it offers:
 //!
 //! | what | where |
 //! |---|---|
@@ -15,13 +15,16 @@
 //! | clean pages, bases of deltas, what the device's requests take | [`page_cache`], [`base_cache`], [`cost_model`] |
 //!
 //! Invariants:
-//! 1. A page is dirty, with its inode, or clean, in the cache or on the device alone. A dirty page has its space reserved.
-//! 2. A dirty page has no address of its own until it is placed. It stays in memory until the block at that address is written.
+//! 1. A page is dirty, with its inode, or clean, in the cache or on the device alone. A dirty page has its
+//!    space reserved.
+//! 2. A dirty page has no address of its own until it is placed. It stays in memory until the block at that
+//!    address is written.
 //! 3. A data block gets its address in [`block_writer`] and nowhere else.
 //! 4. A storage is told of a change before anything of it is done, and that pages go before their addresses do.
 //!
-//! Locks, by rank: an inode's `wb` (3), the operation lock (4), the inode's (6). Caches, costs and policies have leaves. Nothing here makes
-//! room, and nothing waits for another file: callers do both before they take the first lock.
+//! Locks, by rank: an inode's `wb` (3), the operation lock (4), the inode's (6). Caches, costs and policies
+//! have leaves. Nothing here makes room, and nothing waits for another file: callers do both before they take
+//! the first lock.
 
 pub(crate) mod alone;
 pub(crate) mod atomic;

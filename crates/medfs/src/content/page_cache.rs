@@ -54,8 +54,8 @@ impl Pages {
         }
     }
 
-    /// Forgets the pages of a range, of a file that has none outside `has`: so a range without an end takes no walk through the
-    /// pages of all files.
+    /// Forgets the pages of a range, of a file that has none outside `has`: so a range without an end takes
+    /// no walk through the pages of all files.
     pub(crate) fn remove_within(&self, ino: Ino, range: Range<u64>, has: [Range<u64>; 2]) {
         for pages in has {
             self.remove_range(ino, range.start.max(pages.start), range.end.min(pages.end));

@@ -1,7 +1,7 @@
 //! Pages of a file: reading them, and making them dirty.
 //!
-//! Invariants: a page is either dirty (with its inode), or clean (in [`crate::content::page_cache`] or on disk). A dirty page has
-//! its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
+//! Invariants: a page is either dirty (with its inode), or clean (in [`crate::content::page_cache`] or on
+//! disk). A dirty page has its space reserved: its slot holds `NEW_ADDR` or the block it replaces.
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
 use crate::content::Content;
@@ -147,7 +147,8 @@ impl Content {
             slot = self.find_slot_near(inode, slot.as_ref(), index)?;
             let addr = slot.as_ref().map_or(NULL_ADDR, Slot::addr);
             self.check_addr(inode, index, addr)?;
-            // A clean page is read along with its neighbours, and taken from memory where that would be another request.
+            // A clean page is read along with its neighbours, and taken from memory where that would be
+            // another request.
             if before.is_some_and(|before| before + 1 != addr)
                 && let Some(page) = self.pages.get(inode.ino, index)
             {
@@ -172,8 +173,8 @@ impl Content {
         Ok(())
     }
 
-    /// Reads pages whose blocks, in their order, are neighbours or almost: straight into `buf` where they are neighbours there
-    /// too. `make` makes pages of those that have records, and tells whether it did.
+    /// Reads pages whose blocks, in their order, are neighbours or almost: straight into `buf` where they are
+    /// neighbours there too. `make` makes pages of those that have records, and tells whether it did.
     fn read_run(
         &self,
         inode: &Inode,
@@ -248,8 +249,8 @@ impl Content {
         self.pages.remove_within(inode.ino, start..end, has);
     }
 
-    /// Reads all blocks from the first of `wanted` to the last, as one of [`requests`] has them. Where one between them cannot be read,
-    /// the wanted ones alone are.
+    /// Reads all blocks from the first of `wanted` to the last, as one of [`requests`] has them. Where one
+    /// between them cannot be read, the wanted ones alone are.
     pub(crate) fn read_near(&self, wanted: &[(BlockAddr, u64)]) -> Result<Vec<Block>> {
         let (Some(&(first, _)), Some(&(last, _))) = (wanted.first(), wanted.last()) else {
             return Ok(Vec::new());
@@ -291,8 +292,8 @@ impl Content {
     }
 }
 
-/// The part of `buf`, which starts at `offset` of the file, that is `run` whole pages from `index` on; `None` where it does
-/// not hold them all, or not aligned as direct I/O wants it.
+/// The part of `buf`, which starts at `offset` of the file, that is `run` whole pages from `index` on; `None`
+/// where it does not hold them all, or not aligned as direct I/O wants it.
 fn whole_pages(buf: &mut [u8], offset: u64, index: u64, run: usize) -> Option<&mut [Block]> {
     let from = (index * BLOCK_SIZE as u64).checked_sub(offset)? as usize;
     let bytes = buf.get_mut(from..from + run * BLOCK_SIZE)?;

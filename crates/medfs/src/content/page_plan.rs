@@ -111,7 +111,8 @@ impl Placed {
 /// Pages that were placed, and whether all were that should be.
 pub(crate) struct Placing {
     pub(crate) pages: Vec<Placed>,
-    /// Pages whose blocks other files need ([`Sources`](crate::content::storage::Sources)): they stay dirty, and the inode must not be written.
+    /// Pages whose blocks other files need ([`Sources`](crate::content::storage::Sources)): they stay dirty,
+    /// and the inode must not be written.
     pub(crate) blocked: Vec<u64>,
     /// Deltas that have no place yet.
     pub(crate) pending: Vec<Pending>,
@@ -126,7 +127,8 @@ impl Placing {
         Placing { pages, blocked: Vec::new(), pending: Vec::new(), damage: First::default(), outcome }
     }
 
-    /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an fsync leaves out is lost.
+    /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an
+    /// fsync leaves out is lost.
     pub(crate) fn leaves_out_none(&self, state: &InodeState, indices: &[u64]) -> bool {
         let met: BTreeSet<u64> =
             self.pages.iter().map(|p| p.index).chain(self.blocked.iter().copied()).collect();

@@ -52,7 +52,8 @@ impl Purpose {
         }
     }
 
-    /// The mark from which on deltas go into the inode: one that could wait as well takes no more than the page's block.
+    /// The mark from which on deltas go into the inode: one that could wait as well takes no more than the
+    /// page's block.
     pub(crate) fn least_for_deltas(self) -> Dirty {
         match self.least_to_write() {
             Dirty::Times => Dirty::Tick,
@@ -155,14 +156,15 @@ pub(crate) trait Placement: Send + Sync {
     /// Where the block of a slot goes, on this volume as it is now.
     fn target(&self, page: &PageRef, slot: &Slot, store: &Store) -> Target;
 
-    /// Whether such pages of a file are overwritten where nothing else needs their blocks, as far as can be told of all of them.
+    /// Whether such pages of a file are overwritten where nothing else needs their blocks, as far as can be
+    /// told of all of them.
     fn overwrites(&self, batch: &Batch, store: &Store) -> bool;
 
     /// The log that such pages of a file go to where they are not overwritten; `None` where they go elsewhere too.
     fn log(&self, batch: &Batch) -> Option<Log>;
 
-    /// Before an operation: gives back what is reserved where the logs are short of segments or the volume is nearly full.
-    /// Tells whether that was anything.
+    /// Before an operation: gives back what is reserved where the logs are short of segments or the volume is
+    /// nearly full. Tells whether that was anything.
     fn relieve(&self, _: &Store) -> bool {
         false
     }

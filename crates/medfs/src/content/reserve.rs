@@ -1,18 +1,23 @@
 //! Reserved sections: a file's pages have homes of their own (ARS, section IV).
 //!
-//! Purpose: of a file that is written at random, in many small synced pieces, a log makes as many extents. Here each window of a file,
-//! as many pages as a section has blocks, gets a section that no log enters, and page `i` is at home at block `i` mod that number. So
-//! random first writes make one extent, and later writes overwrite.
+//! Purpose: of a file that is written at random, in many small synced pieces, a log makes as many extents.
+//! Here each window of a file, as many pages as a section has blocks, gets a section that no log enters, and
+//! page `i` is at home at block `i` mod that number. So random first writes make one extent, and later writes
+//! overwrite.
 //! Invariants:
-//! 1. Only a page's own block is overwritten, and only where nothing else needs it: no base of a delta, no block of an atomic write.
-//! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another free block of the
-//!    section, else to a log, and comes home when it is written after that.
-//! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and the logs' when they need it.
-//! 4. The segments know what is reserved; what is remembered here of a section that they gave back is dropped when it is met.
+//! 1. Only a page's own block is overwritten, and only where nothing else needs it: no base of a delta, no
+//!    block of an atomic write.
+//! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another
+//!    free block of the section, else to a log, and comes home when it is written after that.
+//! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and
+//!    the logs' when they need it.
+//! 4. The segments know what is reserved; what is remembered here of a section that they gave back is dropped
+//!    when it is met.
 //!
-//! Steps of utilisation, as in the paper: from [`NO_NEW_FILES`] percent on files get no first reserve, and those that have one grow. From
-//! [`NO_RESERVES`] percent on what is not written is given back, and pages are overwritten where they are.
-//! Locks: `files` is a leaf, held for a look or a change of it alone. Callers hold the file's lock exclusively.
+//! Steps of utilisation, as in the paper: from [`NO_NEW_FILES`] percent on files get no first reserve, and
+//! those that have one grow. From [`NO_RESERVES`] percent on what is not written is given back, and pages are
+//! overwritten where they are. Locks: `files` is a leaf, held for a look or a change of it alone. Callers
+//! hold the file's lock exclusively.
 
 use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purpose, Target};
 use crate::content::reserved_files::ReservedFiles;
@@ -26,7 +31,8 @@ use medfs_store::{Store, Withheld};
 use medfs_sync::Mutex;
 use std::collections::BTreeMap;
 
-/// Percent of a volume in use from which on no file gets its first reserve (the kernel's `min_ipu_util`; ARS, section IV-B).
+/// Percent of a volume in use from which on no file gets its first reserve (the kernel's `min_ipu_util`; ARS,
+/// section IV-B).
 const NO_NEW_FILES: u32 = 70;
 /// Percent in use from which on nothing stays reserved.
 const NO_RESERVES: u32 = 80;
@@ -119,7 +125,8 @@ impl ReservePlacement {
         Some(At::Section { section, home: start + (index % blocks) as BlockAddr })
     }
 
-    /// Gives a window a section: the one that its pages are at home in already, the one beside the file's others, or any.
+    /// Gives a window a section: the one that its pages are at home in already, the one beside the file's
+    /// others, or any.
     fn reserve(&self, key: (Ino, u64), page: &PageRef, slot: &Slot, store: &Store) -> Option<u32> {
         let nearest = self.files.lock().nearest(key);
         if is_pressed(store, if nearest.is_some() { NO_RESERVES } else { NO_NEW_FILES }) {
@@ -190,7 +197,8 @@ fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
     store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
 }
 
-/// The section in which the other pages of a window are at home, where it holds nothing else: after a remount it is the window's again.
+/// The section in which the other pages of a window are at home, where it holds nothing else: after a remount
+/// it is the window's again.
 fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
     let blocks = u64::from(store.geo.blocks_per_section());
     let (ino, window) = key;

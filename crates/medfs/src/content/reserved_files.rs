@@ -1,9 +1,10 @@
-//! Which files get sections of their own (`reserve_files=`): all, those with F2FS's pin flag, or those that a decision tree says will
-//! fragment in a log (ARS, section IV-A).
+//! Which files get sections of their own (`reserve_files=`): all, those with F2FS's pin flag, or those that a
+//! decision tree says will fragment in a log (ARS, section IV-A).
 //!
-//! Purpose: one policy each. [`JudgedFiles`] judges a file at its first write, by what became of its kin, and then by the tree at its 16th,
-//! 64th, 256th .. write. A change takes two judgements in agreement; what a file became is told to its kin.
-//! Invariant: a judgement takes as many compares as the tree is deep, and allocates nothing.
+//! Purpose: one policy each. [`JudgedFiles`] judges a file at its first write, by what became of its kin, and
+//! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement; what a
+//! file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
+//! allocates nothing.
 //! Locks: `tree` and `kin` are leaves, held for a look; so is what [`Hcluster`] takes.
 
 use crate::content::placement::Batch;
@@ -131,8 +132,9 @@ pub(crate) mod built_in {
         TreeNode::Leaf { class, confidence }
     }
 
-    /// Files of more than 64 KiB that are written in many pieces, synced in between, and neither cut off nor only appended to: below that
-    /// size fragments are few, and a file that is cut off has its homes freed before each checkpoint.
+    /// Files of more than 64 KiB that are written in many pieces, synced in between, and neither cut off nor
+    /// only appended to: below that size fragments are few, and a file that is cut off has its homes freed
+    /// before each checkpoint.
     const NODES: [TreeNode; 11] = [
         split(Feature::Fsyncs, 7, 1, 2),
         leaf(Class::Log, 90),

@@ -1,10 +1,11 @@
 //! Moving all pages of a file from some page on: collapsed and inserted ranges.
 //!
-//! The pages are written anew in their new order, in windows, while the file stays as it is. Then all addresses change at once,
-//! in memory. Deltas and compressed clusters do not go along: the copies are whole pages.
-//! Invariants: nothing of the file changes before every copy is on the device, so an error leaves the file as it was. No
-//! checkpoint lies between the copies and the addresses, so neither does power loss. What a crash finds is the file before,
-//! or, after the next checkpoint or fsync of it, the file afterwards.
+//! The pages are written anew in their new order, in windows, while the file stays as it is. Then all
+//! addresses change at once, in memory. Deltas and compressed clusters do not go along: the copies are whole
+//! pages.
+//! Invariants: nothing of the file changes before every copy is on the device, so an error leaves the file as
+//! it was. No checkpoint lies between the copies and the addresses, so neither does power loss. What a crash
+//! finds is the file before, or, after the next checkpoint or fsync of it, the file afterwards.
 //! Memory: a window of pages, the direct nodes of the range, and the runs of the copies.
 //! Locks: those of [`Content::change_alone`].
 //! Kernel counterpart: `f2fs_do_collapse`, `f2fs_insert_range`, which exchange block addresses page by page.

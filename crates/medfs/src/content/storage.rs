@@ -1,10 +1,12 @@
 //! How the pages of a file are stored: what content asks, and what kinds of storage ask of each other.
 //!
-//! Purpose: one trait for all that depends on it. A page may be a block ([`Plain`](crate::content::plain::Plain)), a block and what changed since
-//! ([`crate::delta`]), or a part of a compressed cluster ([`crate::cluster`]), with changes of its own or without. Content tells the storage
+//! Purpose: one trait for all that depends on it. A page may be a block
+//! ([`Plain`](crate::content::plain::Plain)), a block and what changed since ([`crate::delta`]), or a part of
+//! a compressed cluster ([`crate::cluster`]), with changes of its own or without. Content tells the storage
 //! before something happens to a file and after it; it never asks what kind it is.
-//! Invariant: a storage is given what is below it as an argument, and holds nothing of a volume but what it remembers itself.
-//! Locks: the inode's, shared for what takes a [`InodeState`] to look at, exclusive for what changes it, which also takes the operation lock.
+//! Invariant: a storage is given what is below it as an argument, and holds nothing of a volume but what it
+//! remembers itself. Locks: the inode's, shared for what takes a [`InodeState`] to look at, exclusive for
+//! what changes it, which also takes the operation lock.
 
 use crate::content::Content;
 use crate::content::page_plan::{Decision, Pending, Placing};
@@ -36,7 +38,8 @@ pub(crate) enum Change {
 pub(crate) struct Ready {
     /// The inode's slots are divided anew: those found before are of no use.
     pub(crate) slots_moved: bool,
-    /// The page is in a compressed cluster still: it is read before it changes, so that damage is found out before anything of it is dirty.
+    /// The page is in a compressed cluster still: it is read before it changes, so that damage is found out
+    /// before anything of it is dirty.
     pub(crate) closed: bool,
 }
 
@@ -89,8 +92,8 @@ pub(crate) trait PageStorage: Send + Sync {
         pages: Range<u64>,
     ) -> Result<()>;
 
-    /// Gives dirty pages their blocks, or keeps what changed of them elsewhere. What was placed before a failure must be written all the
-    /// same, as slots name those blocks already.
+    /// Gives dirty pages their blocks, or keeps what changed of them elsewhere. What was placed before a
+    /// failure must be written all the same, as slots name those blocks already.
     fn place(&self, content: &Content, write: Write<'_>) -> Placing;
 
     /// For cleaning: moves what must stay as it is of these pages, and returns those that are to be written anew.
@@ -119,8 +122,8 @@ pub(crate) struct Write<'a> {
 
 /// What other files hold of a page that is to be written: known to those who write files back, not to a storage.
 pub(crate) trait Sources {
-    /// The record of a page against blocks of other files, and the write mark that has to be durable before it. `new`: the page has no
-    /// block. Those blocks are needed from then on.
+    /// The record of a page against blocks of other files, and the write mark that has to be durable before
+    /// it. `new`: the page has no block. Those blocks are needed from then on.
     fn record_of(
         &self,
         inode: &Arc<Inode>,

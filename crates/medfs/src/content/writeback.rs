@@ -1,9 +1,10 @@
 //! Dirty pages on their way to the device.
 //!
-//! Invariants: a page's slot names the block it is being written to before the write starts, and the page stays in memory
-//! until the write has ended, so that readers never see the block early. Nodes that name such a block are written only by
-//! the holder of the inode's `wb`, after the pages, or by a checkpoint, which waits for every operation.
-//! Locks: `wb`, then the operation lock, then the inode's lock, which is released during I/O.
+//! Invariants: a page's slot names the block it is being written to before the write starts, and the page
+//! stays in memory until the write has ended, so that readers never see the block early. Nodes that name such
+//! a block are written only by the holder of the inode's `wb`, after the pages, or by a checkpoint, which
+//! waits for every operation. Locks: `wb`, then the operation lock, then the inode's lock, which is released
+//! during I/O.
 
 use crate::content::Content;
 use crate::content::block_writer::{BlockWriter, temperature};
@@ -98,7 +99,8 @@ impl Content {
         Ok(())
     }
 
-    /// Writes what was placed and notes it; returns the pages that must wait, and how placing went. The inode's lock is not held.
+    /// Writes what was placed and notes it; returns the pages that must wait, and how placing went. The
+    /// inode's lock is not held.
     pub(crate) fn write_placing(
         &self,
         inode: &Inode,
@@ -142,8 +144,8 @@ impl Content {
         }
     }
 
-    /// Changes a file while none of its nodes is on its way to the device, as some may be freed: takes `wb`, the operation lock and the
-    /// inode's lock. `Stale` where the inode is gone. No lock is held before.
+    /// Changes a file while none of its nodes is on its way to the device, as some may be freed: takes `wb`,
+    /// the operation lock and the inode's lock. `Stale` where the inode is gone. No lock is held before.
     pub(crate) fn change_alone<R>(
         &self,
         inode: &Inode,
@@ -221,7 +223,8 @@ impl Content {
         self.write_placing(inode, placing, Cause::Gc)?.1
     }
 
-    /// Moves blocks as they are, with the pages that they are of. Readers wait: they look for them at their addresses, and nowhere else.
+    /// Moves blocks as they are, with the pages that they are of. Readers wait: they look for them at their
+    /// addresses, and nowhere else.
     pub(crate) fn move_blocks(
         &self,
         inode: &Inode,

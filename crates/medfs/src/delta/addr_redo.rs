@@ -1,12 +1,14 @@
 //! Noted addresses: an fsync that writes a file's inode need not write its direct nodes.
 //!
-//! What the fsync changed of their addresses is noted in the inode block, behind the records of the delta zone, and roll-forward
-//! takes it from there. The next checkpoint writes the nodes.
+//! What the fsync changed of their addresses is noted in the inode block, behind the records of the delta
+//! zone, and roll-forward takes it from there. The next checkpoint writes the nodes.
 //!
 //! Invariants:
-//! - Notes exist in blocks on the device alone: a block gets those of the fsync that writes it, or none ([`medfs_store::NodeRules::write_notes`]).
-//! - A node whose changes are noted differs from its block by these alone. It stays dirty, as [`Dirty::Noted`](medfs_store::Dirty),
-//!   so the next checkpoint writes it; an fsync that writes it for other reasons comes later in the chain.
+//! - Notes exist in blocks on the device alone: a block gets those of the fsync that writes it, or none
+//!   ([`medfs_store::NodeRules::write_notes`]).
+//! - A node whose changes are noted differs from its block by these alone. It stays dirty, as
+//!   [`Dirty::Noted`](medfs_store::Dirty), so the next checkpoint writes it; an fsync that writes it for
+//!   other reasons comes later in the chain.
 //! - Each note is in one block of the chain: roll-forward reads all of them, in order.
 //!
 //! Locks: called with the inode's lock held, exclusive, and the operation lock.
@@ -30,8 +32,9 @@ pub(crate) struct Notes {
 }
 
 impl Zone<'_> {
-    /// Notes what changed of a file's direct nodes, as far as there is room, where that is true of `fewest` nodes at least: these are not
-    /// due any more. The inode block that is about to be written must get the notes.
+    /// Notes what changed of a file's direct nodes, as far as there is room, where that is true of `fewest`
+    /// nodes at least: these are not due any more. The inode block that is about to be written must get the
+    /// notes.
     pub(crate) fn note_addresses(&self, fewest: usize) -> Notes {
         let mut taken = Notes::default();
         let room = match self.zone_header(self.inode) {

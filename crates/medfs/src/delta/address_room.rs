@@ -18,9 +18,9 @@ use std::sync::Arc;
 const RESERVED_AHEAD: usize = 63;
 
 impl DeltaPages<'_> {
-    /// Makes room for the address of page `index` before it is looked for: a zone gives way, oldest deltas first (case 1),
-    /// and freezes at its final size where the file is about to get its first direct node. Tells whether the inode's slots
-    /// are divided anew: slots found before are of no use then.
+    /// Makes room for the address of page `index` before it is looked for: a zone gives way, oldest deltas
+    /// first (case 1), and freezes at its final size where the file is about to get its first direct node.
+    /// Tells whether the inode's slots are divided anew: slots found before are of no use then.
     pub(crate) fn make_address_room(
         &self,
         inode: &Arc<Inode>,
@@ -59,8 +59,9 @@ impl DeltaPages<'_> {
         Ok(self.slots(inode) != slots)
     }
 
-    /// Reserves the pages behind one that a log has just got outside its inode, so that the node with their addresses need
-    /// not be written with each of them. Where there is no room, they are reserved when they come.
+    /// Reserves the pages behind one that a log has just got outside its inode, so that the node with their
+    /// addresses need not be written with each of them. Where there is no room, they are reserved when they
+    /// come.
     pub(crate) fn reserve_ahead(&self, inode: &Inode, slot: &Slot, index: u64) {
         if slot.is_inode()
             || !self.is_delta_volume()

@@ -1,7 +1,8 @@
 //! Reading what pages were, before deltas are made of them: many at once.
 //!
-//! Whoever changes pages that are neighbours has them compared with blocks that are, or almost. One request for all of them
-//! takes hardly longer than one for each, so they are read together before the first is asked for.
+//! Whoever changes pages that are neighbours has them compared with blocks that are, or almost. One request
+//! for all of them takes hardly longer than one for each, so they are read together before the first is asked
+//! for.
 //! Invariant: what is gathered is a hint. A base that cannot be read is not among it.
 //! Locks: the inode's, exclusive.
 

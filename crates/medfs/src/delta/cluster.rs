@@ -1,13 +1,14 @@
 //! Deltas of pages in compressed clusters: data that is appended is compressed conventionally, what is updated becomes
 //! deltas, in one file (the combination that MedFS names in section 6.1 and leaves open).
 //!
-//! The base of such a page is what its compressed cluster holds of it. So a small update leaves the cluster closed: page and
-//! delta are in the inode's zone or a compact page, and the cluster's blocks stay. Where one page of a cluster finds no room
-//! for its delta, the cluster is opened and written anew with all that was changed of it.
+//! The base of such a page is what its compressed cluster holds of it. So a small update leaves the cluster
+//! closed: page and delta are in the inode's zone or a compact page, and the cluster's blocks stay. Where one
+//! page of a cluster finds no room for its delta, the cluster is opened and written anew with all that was
+//! changed of it.
 //!
 //! Invariants:
-//! - A page of a compressed file has a record only while its cluster is compressed: opening a cluster takes what its pages
-//!   are now, and their records go in the same change of the inode.
+//! - A page of a compressed file has a record only while its cluster is compressed: opening a cluster takes
+//!   what its pages are now, and their records go in the same change of the inode.
 //! - Cleaning moves a cluster's blocks as they are: what they hold, and with it every base, stays the same.
 //! - What is dirty in a closed cluster is on the device as it was: a checkpoint need not write it.
 //!
@@ -41,8 +42,8 @@ impl DeltaPages<'_> {
         }
     }
 
-    /// Keeps what changed of a dirty page in a compressed cluster, which holds `base` of it, in the zone, or finds that a compact
-    /// page may take it. Other pages may have lost theirs ([`InodeState::whole`]).
+    /// Keeps what changed of a dirty page in a compressed cluster, which holds `base` of it, in the zone, or
+    /// finds that a compact page may take it. Other pages may have lost theirs ([`InodeState::whole`]).
     pub(crate) fn keep_over(
         &self,
         inode: &Arc<Inode>,

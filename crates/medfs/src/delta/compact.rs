@@ -1,14 +1,14 @@
 //! Compact pages: where records go for which the zone has no room (MedFS's DCM, sections 4.2 and 5).
 //!
-//! A compact page is a page of its file, beyond any end the file can have; so it is written, moved, recovered and freed as
-//! every page is, and its commit point is the file's own inode. It carries its own index and a
-//! sequence number, in place of a meta-page; the [`CompactMap`] of a file is made from all of its compact pages when it is
-//! first asked for.
+//! A compact page is a page of its file, beyond any end the file can have; so it is written, moved, recovered
+//! and freed as every page is, and its commit point is the file's own inode. It carries its own index and a
+//! sequence number, in place of a meta-page; the [`CompactMap`] of a file is made from all of its compact
+//! pages when it is first asked for.
 //!
 //! Invariants:
 //! - A compact page is never changed. It is freed when no record in it counts any more.
-//! - A record that must not count any more, but is in a compact page, is masked by a record of the same page in the zone or in
-//!   a later compact page: a new delta, or the word that there is none.
+//! - A record that must not count any more, but is in a compact page, is masked by a record of the same page
+//!   in the zone or in a later compact page: a new delta, or the word that there is none.
 //! - Compact pages that are not yet written are dirty pages of their file, and go with the next checkpoint.
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.

@@ -1,7 +1,7 @@
 //! What the compact pages of a file hold: its map in memory.
 //!
-//! Invariant: of the records of a page the newest counts, unless the zone masks it; a compact page of which nothing counts may go.
-//! Pure: it knows no device.
+//! Invariant: of the records of a page the newest counts, unless the zone masks it; a compact page of which
+//! nothing counts may go. Pure: it knows no device.
 
 use super::fpc_records::may_be_alone;
 use crate::content::record::OwnedRecord;
@@ -273,8 +273,8 @@ impl CompactMap {
         dead.map(|&(_, sequence)| sequence).collect()
     }
 
-    /// Compact pages with little that counts, the least first, to be merged into one with `room`: those that fit it, or a
-    /// page of their own where most of `merge_from` or more pages is waste.
+    /// Compact pages with little that counts, the least first, to be merged into one with `room`: those that
+    /// fit it, or a page of their own where most of `merge_from` or more pages is waste.
     pub(super) fn victims(&self, room: Load, sharing: usize, merge_from: usize) -> BTreeSet<u32> {
         let living = self.by_load.range((Bound::Excluded((Load::default(), u32::MAX)), Bound::Unbounded));
         let count = self.pages.len() - self.dead().len();

@@ -46,7 +46,8 @@ impl CompactPages<'_> {
         self.empty_zone_with(inode, state, records, pages)
     }
 
-    /// Writes the zone's records, and the words about pages without a delta that it has no room for, into compact pages.
+    /// Writes the zone's records, and the words about pages without a delta that it has no room for, into
+    /// compact pages.
     fn empty_zone_with(
         &self,
         inode: &Arc<Inode>,
@@ -160,8 +161,8 @@ impl CompactPages<'_> {
         Ok(())
     }
 
-    /// Records from compact pages with little in them that counts, to be written anew: as many as fit the `room` of one, and
-    /// those of a page all or none. Where most of the pages is waste, a page's worth.
+    /// Records from compact pages with little in them that counts, to be written anew: as many as fit the
+    /// `room` of one, and those of a page all or none. Where most of the pages is waste, a page's worth.
     fn records_to_merge(&self, inode: &Inode, room: Load) -> Result<Vec<OwnedRecord>> {
         let sharing = self.deltas.most_sharing();
         let victims = self.with_map(inode, |map| map.victims(room, sharing, MERGE_FROM))?;
@@ -229,8 +230,8 @@ impl CompactPages<'_> {
         Ok(())
     }
 
-    /// Before everything is freed that an inode without a name has: no delta is to be left whose base is gone, whatever keeps the rest
-    /// from being freed.
+    /// Before everything is freed that an inode without a name has: no delta is to be left whose base is
+    /// gone, whatever keeps the rest from being freed.
     pub(crate) fn forget_deltas(&self, inode: &Inode) -> Result<()> {
         if !self.is_delta_volume() || !matches!(self.zone_header(inode), Ok(Some(_))) {
             return Ok(());
@@ -245,8 +246,8 @@ impl CompactPages<'_> {
     }
 }
 
-/// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at most. The word
-/// that a page has no delta is not one of these.
+/// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at
+/// most. The word that a page has no delta is not one of these.
 pub(super) fn pack(records: Vec<OwnedRecord>, sharing: usize) -> Vec<Vec<OwnedRecord>> {
     let mut pages: Vec<Vec<OwnedRecord>> = Vec::new();
     let mut left = Load::default();

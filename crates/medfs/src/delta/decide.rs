@@ -1,7 +1,7 @@
 //! Deciding about pages that are to be written: as a delta in the zone, in a compact page, or as a whole.
 //!
-//! Invariants: as in [`super`]. What was decided takes effect in memory at once, in the inode and in compact pages that are
-//! dirty pages; the caller writes them in one go.
+//! Invariants: as in [`super`]. What was decided takes effect in memory at once, in the inode and in compact
+//! pages that are dirty pages; the caller writes them in one go.
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::encode::Encoding;

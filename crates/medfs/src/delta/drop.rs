@@ -11,14 +11,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl DeltaPages<'_> {
-    /// Takes a page's delta away and makes the page dirty, to be written as a whole before its inode is without the delta.
+    /// Takes a page's delta away and makes the page dirty, to be written as a whole before its inode is
+    /// without the delta.
     pub(crate) fn make_whole(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
         let Some(record) = self.delta_of(inode, index)? else { return Ok(()) };
         self.load_whole(inode, state, &record)?;
         self.drop_deltas(inode, state, index..index + 1)
     }
 
-    /// Makes pages whole whose sources are to go. A page that cannot be read is lost already: its record stays, and makes it an error.
+    /// Makes pages whole whose sources are to go. A page that cannot be read is lost already: its record
+    /// stays, and makes it an error.
     pub(crate) fn make_whole_or_give_up(
         &self,
         inode: &Arc<Inode>,
@@ -82,8 +84,8 @@ impl DeltaPages<'_> {
         Ok(())
     }
 
-    /// Takes away what an empty file keeps of deltas: blocks of compact pages, and an area larger than usual. The caller is
-    /// one that may free nodes ([`Content::change_alone`]).
+    /// Takes away what an empty file keeps of deltas: blocks of compact pages, and an area larger than usual.
+    /// The caller is one that may free nodes ([`Content::change_alone`]).
     pub(crate) fn leave_deltas(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
         if !self.is_delta_volume() || !may_have_one(inode) {
             return Ok(());

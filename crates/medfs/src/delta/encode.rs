@@ -13,8 +13,8 @@ use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr, NEW_ADDR, is_block};
 use std::sync::Arc;
 
-/// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go is unlikely
-/// to have changed little of each.
+/// Dirty pages of a file up to which bases that are not in memory are read: whoever overwrites more in one go
+/// is unlikely to have changed little of each.
 const READ_BASES_MAX: usize = 64;
 /// The same for databases: SQLite takes over what its log has gathered in one go.
 const READ_BASES_MAX_DATABASE: usize = 4096;

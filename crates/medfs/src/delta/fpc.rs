@@ -1,13 +1,13 @@
-//! FPC: pages of files that are written often and read seldom are compressed alone, up to five to a block (MedFS, sections 2
-//! and 6.1: its baseline of conventional compression; `compress=fpc`).
+//! FPC: pages of files that are written often and read seldom are compressed alone, up to five to a block
+//! (MedFS, sections 2 and 6.1: its baseline of conventional compression; `compress=fpc`).
 //!
-//! What is compressed is the whole page, not what changed of it. So nothing but the compressed bytes is needed: they are a
-//! record of a compact page ([`super::compact`]) whose base is zeros, as of a page that never had a block, and the page's old
-//! block is freed in the same change of the inode that has the record.
+//! What is compressed is the whole page, not what changed of it. So nothing but the compressed bytes is
+//! needed: they are a record of a compact page ([`super::compact`]) whose base is zeros, as of a page that
+//! never had a block, and the page's old block is freed in the same change of the inode that has the record.
 //!
-//! Invariants: the page's address is `NEW_ADDR` from then on, counted and reserved, so that the page can be written as a
-//! block again at any time. The freed block is like any that a page leaves: it is not reused before the next checkpoint,
-//! and compact page and inode are durable together, as for deltas.
+//! Invariants: the page's address is `NEW_ADDR` from then on, counted and reserved, so that the page can be
+//! written as a block again at any time. The freed block is like any that a page leaves: it is not reused
+//! before the next checkpoint, and compact page and inode are durable together, as for deltas.
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::fpc_records::RECORD_MAX;

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Pages that could be written in place of which it pays to write the inode with their deltas instead: with fewer, one that
-/// does not become a delta after all would make both necessary, now and when it changes next.
+/// Pages that could be written in place of which it pays to write the inode with their deltas instead: with
+/// fewer, one that does not become a delta after all would make both necessary, now and when it changes next.
 const WORTH_AN_INODE: usize = 3;
 
 /// A file whose pages are being written.
@@ -125,8 +125,8 @@ impl Placer<'_> {
         Ok(slot)
     }
 
-    /// Places what the first pages led to: deltas that found no room in the zone, pages whose deltas gave way, which must be
-    /// durable together with the inode that says so, and compact pages.
+    /// Places what the first pages led to: deltas that found no room in the zone, pages whose deltas gave
+    /// way, which must be durable together with the inode that says so, and compact pages.
     fn place_what_follows(
         &self,
         state: &mut InodeState,

@@ -1,7 +1,8 @@
 //! Pages made of their blocks and their deltas.
 //!
 //! Invariant: a page read by a delta has the checksum that is stored with it, or is an error.
-//! Locks: the inode's, shared. The blocks of another file are looked up without its lock: that it is a source keeps them.
+//! Locks: the inode's, shared. The blocks of another file are looked up without its lock: that it is a source
+//! keeps them.
 
 use super::layer::DeltaPages;
 use super::state::bad_record;
@@ -70,8 +71,8 @@ impl DeltaPages<'_> {
         Ok(self.deltas_in(inode, &pages, in_zone, |index| (index, None))?.into_iter().collect())
     }
 
-    /// What is wanted of each page of a range that has a delta: of its record in the zone, or of a page whose record is in a
-    /// compact page.
+    /// What is wanted of each page of a range that has a delta: of its record in the zone, or of a page whose
+    /// record is in a compact page.
     pub(super) fn deltas_in<T>(
         &self,
         inode: &Inode,
@@ -125,8 +126,8 @@ impl DeltaPages<'_> {
         self.deltas.apply(inode, &record, Some(&base), block)
     }
 
-    /// A page with this address: what a delta makes of the block there, or that block; zeros where it names none. `Corrupt`
-    /// where base and delta do not make the page whose checksum the delta carries.
+    /// A page with this address: what a delta makes of the block there, or that block; zeros where it names
+    /// none. `Corrupt` where base and delta do not make the page whose checksum the delta carries.
     pub(crate) fn page_at(&self, inode: &Inode, index: u64, addr: BlockAddr) -> Result<Arc<Block>> {
         match self.delta_of(inode, index)? {
             Some(record) => self.rebuild(inode, &record, addr),

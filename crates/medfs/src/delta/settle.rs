@@ -17,8 +17,9 @@ use std::sync::Arc;
 const WORTH_A_COMPACT_PAGE: usize = 3;
 
 impl DeltaPages<'_> {
-    /// Finds places for records that the zone had no room for: the zone's oldest records, and then these, go into compact
-    /// pages until the rest fits the zone. Returns the pages that must be written as a whole instead.
+    /// Finds places for records that the zone had no room for: the zone's oldest records, and then these, go
+    /// into compact pages until the rest fits the zone. Returns the pages that must be written as a whole
+    /// instead.
     pub(crate) fn settle_pending(
         &self,
         inode: &Arc<Inode>,
@@ -71,8 +72,8 @@ impl DeltaPages<'_> {
         Ok(Plan::of(records, room, self.deltas.most_sharing()))
     }
 
-    /// Of blocked pages, those that only other pages of the same file need: these become whole in the same change of the
-    /// inode, after which the former may be written too. Returns them.
+    /// Of blocked pages, those that only other pages of the same file need: these become whole in the same
+    /// change of the inode, after which the former may be written too. Returns them.
     pub(crate) fn free_of_own(
         &self,
         inode: &Arc<Inode>,

@@ -1,8 +1,8 @@
 //! The delta zone of an inode: finding it, changing its records, and its size.
 //!
-//! The zone takes what the file's addresses leave of the inode, less what extended attributes of users would have without
-//! it. Its size changes freely while the file has no direct node; with the first one it is frozen, as the pages that
-//! direct nodes address depend on it.
+//! The zone takes what the file's addresses leave of the inode, less what extended attributes of users would
+//! have without it. Its size changes freely while the file has no direct node; with the first one it is
+//! frozen, as the pages that direct nodes address depend on it.
 
 use super::fpc_records::MARKS_SLOTS;
 use super::state::Deltas;
@@ -27,8 +27,8 @@ const USER_BYTES: usize = DEFAULT_INLINE_XATTR_ADDRS * 4 - HEADER_SIZE;
 const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 /// Smallest zone worth having, in bytes.
 const ZONE_MIN: usize = 128;
-/// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 2 MiB of pages are left
-/// to the inode.
+/// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 2 MiB of
+/// pages are left to the inode.
 pub(crate) const KEPT_SLOTS: usize = 400;
 /// The same for a log that repeats another file, hardly any page of which ever needs an address.
 pub(super) const LOG_SLOTS: usize = 800;
@@ -183,9 +183,9 @@ impl Zone<'_> {
         })
     }
 
-    /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: most where a log repeats a
-    /// database and that is made use of, none where it does not, as its pages' bases have nothing to do with them. Where pages
-    /// are compressed alone all files keep a few.
+    /// Slots of the inline area that a file keeps when it gets its first direct node, by its name: most where
+    /// a log repeats a database and that is made use of, none where it does not, as its pages' bases have
+    /// nothing to do with them. Where pages are compressed alone all files keep a few.
     pub(super) fn frozen_slots(&self) -> usize {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;
@@ -207,9 +207,9 @@ impl Zone<'_> {
         self.set_inline_size(size)
     }
 
-    /// Gives the inline area a size in slots, and the zone what it leaves: its records must fit. Not for files with
-    /// direct nodes, unless the size is the one they have. `false` (nothing changed) where the attributes of users would
-    /// need an xattr node that is not there.
+    /// Gives the inline area a size in slots, and the zone what it leaves: its records must fit. Not for
+    /// files with direct nodes, unless the size is the one they have. `false` (nothing changed) where the
+    /// attributes of users would need an xattr node that is not there.
     pub(super) fn set_inline_size(&self, size: usize) -> Result<bool> {
         self.lay_out_area(size, zone_bytes(size))
     }
@@ -228,7 +228,8 @@ impl Zone<'_> {
         Ok(())
     }
 
-    /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are no records.
+    /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are
+    /// no records.
     fn lay_out_area(&self, size: usize, room: usize) -> Result<bool> {
         let (header, records) = (self.zone_header(self.inode)?, self.records()?);
         let mut entries = XattrArea { map: self, inode: self.inode }.read()?;

@@ -1,7 +1,7 @@
 //! What lies above and is asked from below: who makes changes durable, and who makes room.
 //!
-//! A volume that is being opened has neither: until orphans are freed and fsynced files rolled forward, a checkpoint would lose what it has
-//! not yet seen. So none can be made, and what needs one finds no room.
+//! A volume that is being opened has neither: until orphans are freed and fsynced files rolled forward, a
+//! checkpoint would lose what it has not yet seen. So none can be made, and what needs one finds no room.
 //! Locks: asked with no lock of the engine held.
 
 use crate::error::{Error, Result};
@@ -13,8 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 /// What keeps room on the volume.
 pub(crate) trait Reclaim: Send + Sync {
-    /// Before an operation that changes the volume: keeps what the next checkpoint has to write, and the free sections, within bounds.
-    /// Where nothing can be gained it returns all the same; reservations then refuse what does not fit.
+    /// Before an operation that changes the volume: keeps what the next checkpoint has to write, and the free
+    /// sections, within bounds. Where nothing can be gained it returns all the same; reservations then refuse
+    /// what does not fit.
     fn make_room(&self, files: &FileOps) -> Result<()>;
 
     /// Makes room in the logs for so many pages; `NoSpace` where it cannot.
@@ -23,8 +24,8 @@ pub(crate) trait Reclaim: Send + Sync {
 
 /// What makes changes durable.
 pub(crate) trait MakeDurable: Send + Sync {
-    /// Makes everything but the dirty pages of regular files durable. Calls that wait for a running checkpoint are served by one that
-    /// starts after they came.
+    /// Makes everything but the dirty pages of regular files durable. Calls that wait for a running
+    /// checkpoint are served by one that starts after they came.
     fn checkpoint(&self) -> Result<()>;
 
     /// A checkpoint is durable.

@@ -1,8 +1,9 @@
 //! Folding: every page that is a delta is written as a whole, and the zones go.
 //!
-//! Invariants: a page is written to a new block, and its inode without the delta becomes durable with it, by a checkpoint
-//! (see `make_whole` of [`crate::delta`]); until then base and delta are what the last checkpoint names. A delta that does not rebuild
-//! its page ends the work with an error: it never becomes its base.
+//! Invariants: a page is written to a new block, and its inode without the delta becomes durable with it, by
+//! a checkpoint (see `make_whole` of [`crate::delta`]); until then base and delta are what the last
+//! checkpoint names. A delta that does not rebuild its page ends the work with an error: it never becomes its
+//! base.
 //! Locks: those of a writeback, file by file.
 
 use crate::error::{Error, Result};

@@ -1,12 +1,14 @@
-//! Operations on files: content with room made before it changes, and with the files out of the way that are made from it.
+//! Operations on files: content with room made before it changes, and with the files out of the way that are
+//! made from it.
 //!
-//! Purpose: what an operation asks of the layers above before it takes its first lock ([`above`]); reading and writing ([`data`]), writing
-//! back ([`write_back`]), compressed files as ioctls see them ([`compressed`]), the end of deltas ([`fold`]).
-//! Invariants:
+//! Purpose: what an operation asks of the layers above before it takes its first lock ([`above`]); reading
+//! and writing ([`data`]), writing back ([`write_back`]), compressed files as ioctls see them
+//! ([`compressed`]), the end of deltas ([`fold`]). Invariants:
 //! 1. Room is made, and a checkpoint asked for, before an operation takes a lock or after it has given back all.
 //! 2. While a barrier is held no page of its file becomes a source.
 //!
-//! Locks: all functions are called with none held, but for those of a checkpoint, which has the operation lock exclusively.
+//! Locks: all functions are called with none held, but for those of a checkpoint, which has the operation
+//! lock exclusively.
 
 pub(crate) mod above;
 mod compressed;
@@ -51,7 +53,8 @@ impl FileOps {
         FileOps { xref, in_force, above: Above::new(scope), last_checkpoint_at: Mutex::new(now) }
     }
 
-    /// Before a change: settles what fsyncs left for later, and makes room, where there is a cleaner: see [`above::Reclaim::make_room`].
+    /// Before a change: settles what fsyncs left for later, and makes room, where there is a cleaner: see
+    /// [`above::Reclaim::make_room`].
     pub(crate) fn make_room(&self) -> Result<()> {
         self.above.make_room(self)
     }
@@ -67,7 +70,8 @@ impl FileOps {
         self.segs.lock().room_for_data(&self.io, wanted) >= wanted
     }
 
-    /// Makes everything but the dirty pages of regular files durable; where commits are of the whole volume, those too. No lock is held.
+    /// Makes everything but the dirty pages of regular files durable; where commits are of the whole volume,
+    /// those too. No lock is held.
     pub(crate) fn checkpoint_now(&self) -> Result<()> {
         self.above.checkpoint()
     }

@@ -1,9 +1,10 @@
 //! Writing files back: with room made before each batch, and with files out of the way that are made from others.
 //!
-//! Content writes a batch and says what waits. What makes room and what makes changes durable are above it, so going on is decided here.
-//! An operation that meets a source, a page whose block other pages need, gives its locks back and says so ([`Attempt::Shared`]). What makes
-//! changes durable then orders the files ([`MakeDurable::unshare`](crate::file_ops::above::MakeDurable::unshare)): nothing here fsyncs.
-//! Invariant: while a [`Barrier`] is held no page of its file becomes a source.
+//! Content writes a batch and says what waits. What makes room and what makes changes durable are above it,
+//! so going on is decided here. An operation that meets a source, a page whose block other pages need, gives
+//! its locks back and says so ([`Attempt::Shared`]). What makes changes durable then orders the files
+//! ([`MakeDurable::unshare`](crate::file_ops::above::MakeDurable::unshare)): nothing here fsyncs. Invariant:
+//! while a [`Barrier`] is held no page of its file becomes a source.
 //! Locks: called with no lock held, but for the variants of a checkpoint, which has the operation lock exclusively.
 
 use crate::content::placement::Purpose;
@@ -30,7 +31,8 @@ impl FileOps {
         self.change_alone(inode, change)
     }
 
-    /// Writes all dirty pages of an inode, in batches; those that damage keeps from it stay dirty, and the first error of it is returned.
+    /// Writes all dirty pages of an inode, in batches; those that damage keeps from it stay dirty, and the
+    /// first error of it is returned.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
         self.write_back_for(inode, Purpose::Background)
     }
@@ -59,8 +61,8 @@ impl FileOps {
         first.result()
     }
 
-    /// After a log had no room for pages of a file: makes some. `left` is how many were dirty when that was done last; `NoSpace`
-    /// where it did not help. No lock is held.
+    /// After a log had no room for pages of a file: makes some. `left` is how many were dirty when that was
+    /// done last; `NoSpace` where it did not help. No lock is held.
     pub(crate) fn make_room_again(&self, inode: &Inode, left: &mut Option<usize>) -> Result<()> {
         let now = inode.lock.read().dirty.len();
         if left.replace(now).is_some_and(|before| before <= now) {
@@ -69,7 +71,8 @@ impl FileOps {
         self.make_room_for(now.min(BATCH) as u64 / 16)
     }
 
-    /// Writes the dirty pages of all files. A file that cannot be written keeps no other from it; the first error is returned.
+    /// Writes the dirty pages of all files. A file that cannot be written keeps no other from it; the first
+    /// error is returned.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut first = First::default();
         for inode in self.inodes.dirty() {
@@ -99,9 +102,10 @@ impl FileOps {
         Ok(())
     }
 
-    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but regular files, and
-    /// of those the ones that the checkpoint would lose (see [`InodeState::with_checkpoint`]). Pages stay dirty whose addresses or
-    /// clusters cannot be read: the checkpoint makes these no worse than they are.
+    /// For a checkpoint, which holds the operation lock exclusively: writes the pages of everything but
+    /// regular files, and of those the ones that the checkpoint would lose (see
+    /// [`InodeState::with_checkpoint`]). Pages stay dirty whose addresses or clusters cannot be read: the
+    /// checkpoint makes these no worse than they are.
     pub(crate) fn write_back_for_checkpoint(&self) -> Result<()> {
         for inode in self.inodes.dirty() {
             if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.above.scope) {
@@ -117,8 +121,9 @@ impl FileOps {
         Ok(())
     }
 
-    /// Writes the pages of an inode, and before those that others need these others. A page that is placed may make a delta of another one give
-    /// way, whose block others need in turn: so it goes on until none is left, and none becomes a source meanwhile.
+    /// Writes the pages of an inode, and before those that others need these others. A page that is placed
+    /// may make a delta of another one give way, whose block others need in turn: so it goes on until none is
+    /// left, and none becomes a source meanwhile.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
         let _barrier = self.dependents.barrier(inode.ino);
         let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, &self.xref)?;
@@ -134,7 +139,8 @@ impl FileOps {
         outcome
     }
 
-    /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become sources again before it ends.
+    /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become
+    /// sources again before it ends.
     pub(crate) fn with_unshared<R>(&self, mut attempt: impl FnMut() -> Result<Attempt<R>>) -> Result<R> {
         let mut barrier = None;
         loop {
@@ -147,7 +153,8 @@ impl FileOps {
         }
     }
 
-    /// Makes whole, durably, what other files make of these pages, which do not become sources again while the barrier is held.
+    /// Makes whole, durably, what other files make of these pages, which do not become sources again while
+    /// the barrier is held.
     pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
         let barrier = self.dependents.barrier(ino);
         self.above.unshare(ino, pages.clone())?;

@@ -1,8 +1,9 @@
 //! Addresses of compressed clusters: which files have them, and what the inode counts of them.
 //!
-//! The first slot of a compressed cluster holds a mark in place of an address. What lies in the blocks is not the map's business.
-//! Invariant: `i_compr_blocks` counts the slots of compressed clusters that name no block, until those are released.
-//! Kernel counterpart: `f2fs_i_compr_blocks_update`, `f2fs_truncate_data_blocks_range`.
+//! The first slot of a compressed cluster holds a mark in place of an address. What lies in the blocks is not
+//! the map's business. Invariant: `i_compr_blocks` counts the slots of compressed clusters that name no
+//! block, until those are released. Kernel counterpart: `f2fs_i_compr_blocks_update`,
+//! `f2fs_truncate_data_blocks_range`.
 
 use crate::error::{Posix, Result};
 use crate::map::Map;
@@ -34,7 +35,8 @@ impl Map {
             && inode.raw(RawInode::compression).is_some()
     }
 
-    /// Notes in the inode that addresses go which may be those of compressed clusters; returns those that count as blocks.
+    /// Notes in the inode that addresses go which may be those of compressed clusters; returns those that
+    /// count as blocks.
     pub(crate) fn leave_clusters(&self, inode: &Inode, mut addrs: Vec<BlockAddr>) -> Vec<BlockAddr> {
         let Some(compression) = self.compression(inode) else { return addrs };
         let saved = saved_in(&addrs, compression);

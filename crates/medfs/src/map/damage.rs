@@ -1,10 +1,11 @@
 //! Blocks that cannot be read, or hold what cannot be: who is told, and what goes on.
 //!
-//! An error of reading concerns what the block holds, and nothing else. The caller that asked for it gets the error. What the engine does of its own accord passes it
-//! by: writing other files back, cleaning, restoring, looking for a better base. Such an error is logged once for each inode and counted.
+//! An error of reading concerns what the block holds, and nothing else. The caller that asked for it gets the
+//! error. What the engine does of its own accord passes it by: writing other files back, cleaning, restoring,
+//! looking for a better base. Such an error is logged once for each inode and counted.
 //!
-//! Invariant: an error of *writing* never counts as damage. After one the volume is read-only, and every caller hears of it.
-//! Locks: `told` and `unrecovered` are leaves.
+//! Invariant: an error of *writing* never counts as damage. After one the volume is read-only, and every
+//! caller hears of it. Locks: `told` and `unrecovered` are leaves.
 
 use crate::error::{Error, Result};
 use crate::map::Map;

@@ -40,13 +40,15 @@ pub(crate) struct InodeState {
     pub(crate) dirty: BTreeMap<u64, Arc<Block>>,
     /// Pages of an open atomic write, not visible in the file before the commit.
     pub(crate) atomic: Option<Staged>,
-    /// The device's write mark after the last page of this file was written, or the last of another file that its records are made from.
+    /// The device's write mark after the last page of this file was written, or the last of another file that
+    /// its records are made from.
     pub(crate) data_mark: u64,
-    /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of the inode
-    /// block, or to another place in the file, or lies beyond the end now. A checkpoint writes these pages, so that it does not lose what was durable.
+    /// Among the dirty pages are some whose older content the file's nodes no longer name: it moved out of
+    /// the inode block, or to another place in the file, or lies beyond the end now. A checkpoint writes
+    /// these pages, so that it does not lose what was durable.
     pub(crate) with_checkpoint: bool,
-    /// Dirty pages whose delta is gone from the zone: their old block may be its base on disk, so that they must go to a
-    /// new one.
+    /// Dirty pages whose delta is gone from the zone: their old block may be its base on disk, so that they
+    /// must go to a new one.
     pub(crate) whole: BTreeSet<u64>,
     /// Whether whole clusters are compressed as they are written, where a user asked for it; else the mount says it.
     pub(crate) compress: Option<bool>,
@@ -125,8 +127,9 @@ impl Sweeps {
         loaded >= self.at.max(limit)
     }
 
-    /// A look has ended, and left so many. Where it did not find `enough`, the next one waits until there are an eighth more: looking
-    /// at all of them for each that comes would cost more with every file that is in use.
+    /// A look has ended, and left so many. Where it did not find `enough`, the next one waits until there are
+    /// an eighth more: looking at all of them for each that comes would cost more with every file that is in
+    /// use.
     fn ended(&mut self, loaded: usize, enough: bool) {
         self.at = if enough { 0 } else { loaded + loaded / 8 };
     }
@@ -311,8 +314,8 @@ impl Map {
         });
     }
 
-    /// Adds one to `i_blocks` for a block that is, or will be, named by the inode or one of its nodes: whichever it is gets
-    /// dirty by that.
+    /// Adds one to `i_blocks` for a block that is, or will be, named by the inode or one of its nodes:
+    /// whichever it is gets dirty by that.
     pub(crate) fn count_block(&self, inode: &Inode) {
         self.edit(inode, Dirty::Count, |r| r.i_blocks = r.i_blocks.get().saturating_add(1).into());
     }

@@ -1,8 +1,10 @@
-//! What records in NVRAM say of the volume since the last checkpoint: pages of files, and the blocks that they start from.
+//! What records in NVRAM say of the volume since the last checkpoint: pages of files, and the blocks that
+//! they start from.
 //!
-//! Invariant: a page is in the table from the first record that holds it until one revokes it, the roll-forward log makes its file durable, or a
-//! checkpoint makes all records void, whether its inode stays in memory or not. Its version is that of the latest record, as long as it is dirty.
-//! Locks: two leaves. Who changes pages of a file holds its lock.
+//! Invariant: a page is in the table from the first record that holds it until one revokes it, the
+//! roll-forward log makes its file durable, or a checkpoint makes all records void, whether its inode stays
+//! in memory or not. Its version is that of the latest record, as long as it is dirty. Locks: two leaves. Who
+//! changes pages of a file holds its lock.
 
 use medfs_format::{Block, BlockAddr, Ino};
 use medfs_sync::Mutex;

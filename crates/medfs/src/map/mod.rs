@@ -1,13 +1,14 @@
 //! The map: from an inode and a page to the block that holds it.
 //!
-//! Purpose: inodes in memory, the tree of nodes under each, and what an operation that changes them holds. It knows addresses and what
-//! kind of address each is, not what lies at them.
+//! Purpose: inodes in memory, the tree of nodes under each, and what an operation that changes them holds. It
+//! knows addresses and what kind of address each is, not what lies at them.
 //! Invariants:
 //! 1. There is at most one [`inode::Inode`] for a number.
 //! 2. A node is freed after everything below it.
 //! 3. An inode without a name is in [`orphans::Orphans`] until it is freed.
 //!
-//! Locks: an inode's lock is held by callers, shared to look and exclusive to change, and then [`op::Op`] too; the rest are leaves.
+//! Locks: an inode's lock is held by callers, shared to look and exclusive to change, and then [`op::Op`]
+//! too; the rest are leaves.
 
 pub(crate) mod cluster_marks;
 pub(crate) mod damage;

@@ -2,8 +2,8 @@
 //!
 //! All functions are called with the inode's lock held: shared for lookups, exclusive for changes, which also hold
 //! the operation lock (see [`crate::ranks`]).
-//! Invariant: a node is freed after everything below it, and before the one above stops naming it, so that an error in between
-//! leaves a tree that can be freed from there on.
+//! Invariant: a node is freed after everything below it, and before the one above stops naming it, so that an
+//! error in between leaves a tree that can be freed from there on.
 //! Kernel counterpart: `node.c` (`get_dnode_of_data`, truncation).
 
 use crate::error::{Error, Posix, Result};
@@ -281,8 +281,8 @@ impl Map {
         Ok(freed)
     }
 
-    /// Blocks that reserving every page of a range would take: for pages that have none, and for the nodes that lead to them.
-    /// Counted up to `most` and not much further.
+    /// Blocks that reserving every page of a range would take: for pages that have none, and for the nodes
+    /// that lead to them. Counted up to `most` and not much further.
     pub(crate) fn missing_blocks(&self, inode: &Inode, pages: Range<u64>, most: u64) -> Result<u64> {
         let has = inode.raw(|r| r.i_blocks.get());
         let (mut missing, mut index) = ((pages.end - pages.start).saturating_sub(has), pages.start);
@@ -371,7 +371,8 @@ impl Map {
         self.free_blocks(inode, &self.leave_clusters(inode, old))
     }
 
-    /// Frees blocks and reservations of an inode, which nothing names any more: all of them, whatever the SIT says of one.
+    /// Frees blocks and reservations of an inode, which nothing names any more: all of them, whatever the SIT
+    /// says of one.
     fn free_blocks(&self, inode: &Inode, addrs: &[BlockAddr]) -> Result<u64> {
         let now = self.elapsed();
         let (mut count, mut first) = (0, First::default());

@@ -1,6 +1,7 @@
 //! Operations that change the volume: the lock they share, and whether they may.
 //!
-//! Invariant: a checkpoint is made between operations, never within one. An operation that panics ends writing before its lock is free.
+//! Invariant: a checkpoint is made between operations, never within one. An operation that panics ends
+//! writing before its lock is free.
 
 use crate::error::{Error, Result};
 use crate::map::Map;

@@ -1,10 +1,10 @@
 //! Which pages are made from the blocks of other files, so that such a block stays while anybody needs it.
 //!
-//! A *source* is a page of a file whose block is a slice of the base of some page of another file, its *dependent*.
-//! Invariants: a source's block is neither overwritten nor freed while a dependent's record, in memory or on the device,
-//! names it; cleaning may move it, as records name file and page. A record that is gone from memory counts until the
-//! inode without it is durable: then [`Dependents::settle`] or a checkpoint forgets it. A dependent is never a source.
-//! Locks: one mutex, a leaf.
+//! A *source* is a page of a file whose block is a slice of the base of some page of another file, its
+//! *dependent*. Invariants: a source's block is neither overwritten nor freed while a dependent's record, in
+//! memory or on the device, names it; cleaning may move it, as records name file and page. A record that is
+//! gone from memory counts until the inode without it is durable: then [`Dependents::settle`] or a checkpoint
+//! forgets it. A dependent is never a source. Locks: one mutex, a leaf.
 
 use medfs_format::Ino;
 use medfs_sync::Mutex;
@@ -169,8 +169,8 @@ pub(crate) struct Dependents {
 }
 
 impl Dependents {
-    /// Notes what the record of a page of `ino` is made from, in place of what it was made from before. `false` (nothing
-    /// noted) where one of the sources may not become one.
+    /// Notes what the record of a page of `ino` is made from, in place of what it was made from before.
+    /// `false` (nothing noted) where one of the sources may not become one.
     pub(crate) fn hold(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
         let inner = &mut *self.inner.lock();
         if sources.iter().any(|(source, _)| inner.barred.contains_key(source)) {

@@ -9,22 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What happened since the last checkpoint that decides whether roll-forward could bring a file back, as an fsync asks. Each set has a lock
-/// of its own, a leaf.
+/// What happened since the last checkpoint that decides whether roll-forward could bring a file back, as an
+/// fsync asks. Each set has a lock of its own, a leaf.
 #[derive(Default)]
 pub(crate) struct SinceCheckpoint {
     /// Whether an fsync must not show a name ahead of what was changed before it, as the option `fsync_mode` asks.
     pub(crate) ordered: bool,
     /// Directories that were moved, or whose attributes changed, since the last checkpoint (where names are ordered).
     pub(crate) trans_dirs: Mutex<BTreeSet<Ino>>,
-    /// Names taken from inodes that live on, since the last checkpoint, and those inodes (where names are ordered). A new file of
-    /// such a name must not be recovered before the other inode's new name is durable.
+    /// Names taken from inodes that live on, since the last checkpoint, and those inodes (where names are
+    /// ordered). A new file of such a name must not be recovered before the other inode's new name is
+    /// durable.
     pub(crate) moved_names: Mutex<BTreeMap<(Ino, Vec<u8>), Ino>>,
-    /// Files whose names are not those of the last checkpoint, unless an fsync has recorded them since. Of any other file
-    /// roll-forward leaves the names and links alone, however many it has.
+    /// Files whose names are not those of the last checkpoint, unless an fsync has recorded them since. Of
+    /// any other file roll-forward leaves the names and links alone, however many it has.
     pub(crate) renamed_files: Mutex<BTreeSet<Ino>>,
-    /// Names that directories lost since the last checkpoint. Roll-forward must not give one to a file: the directory would go
-    /// then, with all that was in it.
+    /// Names that directories lost since the last checkpoint. Roll-forward must not give one to a file: the
+    /// directory would go then, with all that was in it.
     pub(crate) left_by_dirs: Mutex<BTreeSet<(Ino, Vec<u8>)>>,
     /// Files that lost nodes at or below an indirect node since the last checkpoint: indirect nodes are not part of the
     /// chain of fsynced nodes, so roll-forward could not tell.

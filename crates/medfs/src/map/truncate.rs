@@ -62,8 +62,8 @@ impl Cut<'_> {
         self.free_slots(self.inode, &slot, pages - from).map(drop)
     }
 
-    /// Frees a node and everything below it; the caller then takes it out of the one above. An error leaves it there with what is
-    /// not freed yet. The recursion is at most three deep.
+    /// Frees a node and everything below it; the caller then takes it out of the one above. An error leaves
+    /// it there with what is not freed yet. The recursion is at most three deep.
     pub(super) fn free_subtree(&self, page: &Arc<NodePage>, level: u32) -> Result<()> {
         if level == 0 {
             self.free_addresses(page, 0)?;
@@ -84,7 +84,8 @@ impl Cut<'_> {
         Ok(())
     }
 
-    /// Notes that a subtree which the last checkpoint knows goes: see [`SinceCheckpoint`](crate::map::since::SinceCheckpoint).
+    /// Notes that a subtree which the last checkpoint knows goes: see
+    /// [`SinceCheckpoint`](crate::map::since::SinceCheckpoint).
     pub(super) fn note_cut(&self, nid: Nid) -> Result<()> {
         if self.nat.get(&self.io, nid)?.checkpointed {
             self.since.cut_trees.lock().insert(self.inode.ino);

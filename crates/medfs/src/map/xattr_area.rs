@@ -1,10 +1,10 @@
-//! The area of an inode's extended attributes: the inline part in the inode block, then an xattr node, which exists while the inline
-//! part is too small. Both parts change in one operation.
+//! The area of an inode's extended attributes: the inline part in the inode block, then an xattr node, which
+//! exists while the inline part is too small. Both parts change in one operation.
 //!
-//! Invariants: entries of name spaces that are not known are kept as they are, and come first in the area. The size of the inline part is
-//! not changed here.
-//! Locks: called with the inode's lock held, exclusive to change, which needs its `wb` (an fsync may be writing the xattr node) and the
-//! operation lock too.
+//! Invariants: entries of name spaces that are not known are kept as they are, and come first in the area.
+//! The size of the inline part is not changed here.
+//! Locks: called with the inode's lock held, exclusive to change, which needs its `wb` (an fsync may be
+//! writing the xattr node) and the operation lock too.
 //! Kernel counterpart: `xattr.c`.
 
 use crate::error::{Posix, Result};

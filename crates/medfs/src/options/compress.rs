@@ -1,5 +1,6 @@
-//! Mount options about compression: `compress=`, `compress_log_size=`, `compress_extension=`, `nocompress_extension=`,
-//! `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's; `compress=` is its `compress_algorithm=`, and takes `fpc`.
+//! Mount options about compression: `compress=`, `compress_log_size=`, `compress_extension=`,
+//! `nocompress_extension=`, `compress_chksum`, `compress_mode=`. Names and meanings are the kernel's;
+//! `compress=` is its `compress_algorithm=`, and takes `fpc`.
 
 use super::{Form, MountOption, MountOptions};
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
@@ -30,8 +31,8 @@ pub struct CompressOptions {
     pub algorithm: Option<Algorithm>,
     /// Its level, 0 for its default.
     pub level: u8,
-    /// Pages of files that are written often and read seldom are compressed alone, by this algorithm (`fpc`), on volumes of
-    /// medfs's own kind; clusters are compressed as without it.
+    /// Pages of files that are written often and read seldom are compressed alone, by this algorithm (`fpc`),
+    /// on volumes of medfs's own kind; clusters are compressed as without it.
     pub fpc: Option<Algorithm>,
     /// Log2 of the pages of a cluster.
     pub log_cluster_size: u8,

@@ -19,7 +19,8 @@ pub enum DurabilityMode {
     Adaptive,
 }
 
-/// With [`DurabilityMode::Adaptive`], the most that power loss may take. What reaches a bound is committed, whatever else would wait.
+/// With [`DurabilityMode::Adaptive`], the most that power loss may take. What reaches a bound is committed,
+/// whatever else would wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossBounds {
     /// Age of the oldest change (`durability_age=30s`).

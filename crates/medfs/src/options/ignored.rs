@@ -1,7 +1,8 @@
 //! Mount options that change nothing here.
 //!
-//! Purpose: an fstab line written for the kernel's f2fs is taken as it is. Some words are the business of `mount(8)`. Others tune
-//! the kernel's own driver: they are accepted with the values that the kernel accepts, and a front end names them.
+//! Purpose: an fstab line written for the kernel's f2fs is taken as it is. Some words are the business of
+//! `mount(8)`. Others tune the kernel's own driver: they are accepted with the values that the kernel
+//! accepts, and a front end names them.
 
 use super::list::number;
 use super::table::Form::{self, Switch, Value, Word};
@@ -157,8 +158,9 @@ mod tests {
         "usrjquota=aquota.user,grpjquota=aquota.group,jqfmt=vfsv1,compress_log_size=2,compress_mode=fs,data_flush,noquota,inline_xattr_size=56",
     ];
 
-    /// What the kernel's documentation of f2fs lists (6.17), a value for each, and whether it is taken here. Options that say what is
-    /// stored, or that no volume here can have, are refused: a mount without them would not be what was asked for.
+    /// What the kernel's documentation of f2fs lists (6.17), a value for each, and whether it is taken here.
+    /// Options that say what is stored, or that no volume here can have, are refused: a mount without them
+    /// would not be what was asked for.
     const OF_THE_DOCUMENTATION: &[(&str, bool)] = &[
         ("background_gc=on background_gc=off background_gc=sync gc_merge nogc_merge", true),
         ("disable_roll_forward discard nodiscard heap no_heap nouser_xattr noacl", true),

@@ -1,6 +1,7 @@
 //! When pages are overwritten where they lie: the kernel's in-place update policies, alone and together.
 //!
-//! Kernel counterpart: `ipu_policy`, `min_ipu_util` and `min_fsync_blocks` in sysfs, `check_inplace_update_policy` in `segment.h`.
+//! Kernel counterpart: `ipu_policy`, `min_ipu_util` and `min_fsync_blocks` in sysfs,
+//! `check_inplace_update_policy` in `segment.h`.
 
 use bitflags::bitflags;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What a mount option is: one row makes the parser, the error, the help, the manual and what is in force.
 //!
-//! Purpose: [`MountOption`] is generic over what it sets, so that the engine, the mount and its front end each keep a table of
-//! their own in the same form, and are told of together.
+//! Purpose: [`MountOption`] is generic over what it sets, so that the engine, the mount and its front end
+//! each keep a table of their own in the same form, and are told of together.
 
 use std::fmt;
 
@@ -75,8 +75,8 @@ impl<T> MountOption<T> {
         Described { name, form, accepts, default, help }
     }
 
-    /// Sets what `option` says by the row of `table` that it names; `Ok(false)` where none does. The error is a sentence that
-    /// names the option and what would be accepted.
+    /// Sets what `option` says by the row of `table` that it names; `Ok(false)` where none does. The error is
+    /// a sentence that names the option and what would be accepted.
     pub fn apply(table: &[MountOption<T>], target: &mut T, option: &str) -> Result<bool, String> {
         let (name, value) = split(option);
         if let Some(row) = table.iter().find(|row| row.name == name) {

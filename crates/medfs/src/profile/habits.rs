@@ -1,8 +1,8 @@
-//! The habits of a file: what is counted of it from its first write on, in 32 bytes, for the decision tree of reserved files (ARS)
-//! and whoever else asks how a file is written.
+//! The habits of a file: what is counted of it from its first write on, in 32 bytes, for the decision tree of
+//! reserved files (ARS) and whoever else asks how a file is written.
 //!
-//! Purpose: the features of [`medfs_format::ars`], as they are known at the moment. Counted is what reaches the engine; time is that
-//! of the front end's last tick, about a second.
+//! Purpose: the features of [`medfs_format::ars`], as they are known at the moment. Counted is what reaches
+//! the engine; time is that of the front end's last tick, about a second.
 //! Invariant: counts stop at their largest value.
 //! Locks: none of its own; see [`crate::profile::hotness`].
 
@@ -85,7 +85,8 @@ pub(super) struct Habits {
 const _: () = assert!(size_of::<Habits>() <= 32);
 
 impl Habits {
-    /// Notes a write; tells whether it is one at which the file is judged: the first one, then [`FIRST_JUDGED`], and each power of four behind.
+    /// Notes a write; tells whether it is one at which the file is judged: the first one, then
+    /// [`FIRST_JUDGED`], and each power of four behind.
     pub(super) fn note_write(&mut self, seconds: u32, wrote: &Wrote) -> bool {
         let add =
             |count: &mut u32, n: u64| *count = count.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));

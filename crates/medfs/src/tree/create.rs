@@ -1,7 +1,7 @@
 //! Making inodes: what a new one looks like, and giving it its name.
 //!
-//! An inode is complete, with `.` and `..`, link target, inherited ACLs, before it gets its name; adding the name is the
-//! last step that can fail, and an inode without one is taken apart again.
+//! An inode is complete, with `.` and `..`, link target, inherited ACLs, before it gets its name; adding the
+//! name is the last step that can fail, and an inode without one is taken apart again.
 //! Locks: the parent's, then the new inode's.
 //! Kernel counterpart: `f2fs_new_inode`, `f2fs_init_inode_metadata`, `f2fs_init_acl`.
 

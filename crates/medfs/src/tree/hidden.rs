@@ -1,12 +1,14 @@
-//! Hidden files: the list of files that are made from blocks of others, and the directory of replaced files that such files need.
+//! Hidden files: the list of files that are made from blocks of others, and the directory of replaced files
+//! that such files need.
 //!
-//! [`crate::xref`] says that it wants them; they are made here, in operations of their own, before an fsync or after a mount. Users see no
-//! trace of them ([`super::hiding`]), and not the times at which the root directory changed.
+//! [`crate::xref`] says that it wants them; they are made here, in operations of their own, before an fsync
+//! or after a mount. Users see no trace of them ([`super::hiding`]), and not the times at which the root
+//! directory changed.
 //!
-//! Invariants: the list has inline content, so that a checkpoint can write it without room. A replaced file has its name in the hidden
-//! directory and no other.
-//! Locks: called with no lock held, but for [`HiddenFiles::retain`] and its undoing: the directory's lock comes after those of the files of
-//! a rename.
+//! Invariants: the list has inline content, so that a checkpoint can write it without room. A replaced file
+//! has its name in the hidden directory and no other.
+//! Locks: called with no lock held, but for [`HiddenFiles::retain`] and its undoing: the directory's lock
+//! comes after those of the files of a rename.
 
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
@@ -80,8 +82,8 @@ impl HiddenFiles<'_> {
         }
     }
 
-    /// After roll-forward: files may be made from others although the crash came before a checkpoint with the list. It is made now;
-    /// where that is not possible, these files are made whole.
+    /// After roll-forward: files may be made from others although the crash came before a checkpoint with the
+    /// list. It is made now; where that is not possible, these files are made whole.
     pub(crate) fn list_recovered(self) -> Result<()> {
         let tree = self.tree;
         let dependents = tree.dependents.all();
@@ -154,8 +156,9 @@ impl HiddenFiles<'_> {
         }
     }
 
-    /// Gives a file, which has one name, that in the hidden directory; the caller takes the old one. The caller holds the file's
-    /// lock exclusively and the operation lock. `false` (nothing changed) without room for it.
+    /// Gives a file, which has one name, that in the hidden directory; the caller takes the old one. The
+    /// caller holds the file's lock exclusively and the operation lock. `false` (nothing changed) without
+    /// room for it.
     pub(crate) fn retain(self, inode: &Arc<Inode>) -> Result<bool> {
         let tree = self.tree;
         let Some(dir) = tree.retained.dir() else { return Ok(false) };

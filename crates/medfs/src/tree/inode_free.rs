@@ -2,8 +2,8 @@
 //!
 //! An inode whose last name goes becomes an orphan in the same operation, and every checkpoint lists the orphans; so
 //! whatever happens between that and freeing, the next mount finishes it.
-//! Invariant: there are never more orphans than a checkpoint pack has room for. The operation that would make one more is
-//! refused with `NoSpace` before it changes anything.
+//! Invariant: there are never more orphans than a checkpoint pack has room for. The operation that would make
+//! one more is refused with `NoSpace` before it changes anything.
 //! Locks: freeing is an operation of its own; it takes the inode's `wb`, as nodes that an fsync is writing must not go,
 //! and its lock.
 //! Kernel counterpart: `f2fs_evict_inode`, `f2fs_acquire_orphan_inode`, `recover_orphan_inode`.
@@ -19,9 +19,9 @@ use medfs_store::Dirty;
 use std::sync::Arc;
 
 impl Tree {
-    /// Runs the step of an operation that takes a name from an inode. Where that is its last one, the inode is an orphan from
-    /// before the step on; not where the step fails. `NoSpace` (nothing changed) where there are too many orphans.
-    /// The caller holds the inode's lock and the operation lock.
+    /// Runs the step of an operation that takes a name from an inode. Where that is its last one, the inode
+    /// is an orphan from before the step on; not where the step fails. `NoSpace` (nothing changed) where
+    /// there are too many orphans. The caller holds the inode's lock and the operation lock.
     pub(crate) fn take_name(&self, inode: &Inode, step: impl FnOnce() -> Result<()>) -> Result<()> {
         let last = inode.is_dir() || inode.nlink() == 1;
         if last {
@@ -73,8 +73,8 @@ impl Tree {
         self.free_inode(&self.inode(ino)?)
     }
 
-    /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read stay orphans, for a mount
-    /// that can.
+    /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read
+    /// stay orphans, for a mount that can.
     pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
         for ino in self.orphans.list() {
             let freed = match self.free_orphan_at_mount(ino) {

@@ -1,14 +1,15 @@
 //! The tree: names, directories, attributes that have names, and the end of inodes that lost their last one.
 //!
-//! Purpose: operations on names ([`namei`], [`create`], [`rename`]), attributes ([`attr`], [`xattr`]), files that are not to be seen
-//! ([`hidden`], [`hiding`]), and what an fsync has to know of names ([`name_journal`]).
+//! Purpose: operations on names ([`namei`], [`create`], [`rename`]), attributes ([`attr`], [`xattr`]), files
+//! that are not to be seen ([`hidden`], [`hiding`]), and what an fsync has to know of names
+//! ([`name_journal`]).
 //! Invariants:
 //! 1. An operation that fails leaves names, link counts and inodes as they were.
 //! 2. An inode has a name, or is an orphan, at every moment in which the operation lock is free.
 //! 3. Every change of an entry is counted in [`DirLog`] ([`Tree::changing`]).
 //!
-//! Locks, outermost first: `renames`, where two directories are involved; those of the inodes concerned, a parent before its child; the
-//! journal of names is a leaf.
+//! Locks, outermost first: `renames`, where two directories are involved; those of the inodes concerned, a
+//! parent before its child; the journal of names is a leaf.
 
 pub(crate) mod attr;
 pub(crate) mod create;

@@ -1,16 +1,18 @@
 //! What changed in a directory since the last checkpoint, so that an fsync of it can tell whether roll-forward would
 //! bring all of it back: then it costs nothing (extension of MedFS's idea to metadata).
 //!
-//! A new file that was fsynced carries its name in its inode block, and roll-forward makes the directory entry from it, in
-//! place of whatever had that name. So a directory whose only changes are such files, and names that came and went
-//! without ever being durable, needs no checkpoint. Everything else does: so every change is counted, and those that
-//! are understood are noted by name.
+//! A new file that was fsynced carries its name in its inode block, and roll-forward makes the directory
+//! entry from it, in place of whatever had that name. So a directory whose only changes are such files, and
+//! names that came and went without ever being durable, needs no checkpoint. Everything else does: so every
+//! change is counted, and those that are understood are noted by name.
 //!
-//! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of either directory, writes its inode
-//! with the name that it has now, and roll-forward takes the one away that the last checkpoint knows.
-//! That one block is the rename. A file that came to its former name where a durable one had lost it, by a rename over
-//! that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would show the lost file again. So does one
-//! whose former name an older file left before, until that is durable by its new name.
+//! On a volume that may hold deltas a renamed file is like a new one: an fsync of it, or of either directory,
+//! writes its inode with the name that it has now, and roll-forward takes the one away that the last
+//! checkpoint knows.
+//! That one block is the rename. A file that came to its former name where a durable one had lost it, by a
+//! rename over that one for instance, takes a checkpoint: roll-forward knows its last name alone, and would
+//! show the lost file again. So does one whose former name an older file left before, until that is durable
+//! by its new name.
 //! Names that durable files lost, and none has now, are listed in one block ([`medfs_format::removed`]).
 //!
 //! Locks: the log's mutex is a leaf.
@@ -102,8 +104,8 @@ pub(crate) struct DirLog {
 struct Renamed {
     /// Its inode in the last checkpoint, if it was there, says which name it lost.
     name_recorded: bool,
-    /// It left a name that a durable file had lost before, or left without that being recorded, and which that one would have
-    /// again; or this cannot be told.
+    /// It left a name that a durable file had lost before, or left without that being recorded, and which
+    /// that one would have again; or this cannot be told.
     exposes_stale_name: bool,
     /// Names by directory that it left, durable, which its inode does not tell yet.
     left: BTreeSet<(Ino, Vec<u8>)>,
@@ -161,8 +163,8 @@ impl DirLog {
         self.account(dir, name, |change| change.made = Some(ino));
     }
 
-    /// Explains the last change: a file that is no directory lost its name, the only one. `durable`: that file, where it was in the
-    /// last checkpoint or fsynced since; called with no lock of the log held.
+    /// Explains the last change: a file that is no directory lost its name, the only one. `durable`: that
+    /// file, where it was in the last checkpoint or fsynced since; called with no lock of the log held.
     pub(crate) fn lost(&self, dir: Ino, name: &[u8], durable: impl FnOnce() -> Option<UnlinkedFile>) {
         if !self.on {
             return;
@@ -174,7 +176,8 @@ impl DirLog {
         });
     }
 
-    /// A file is durable with the name that it has now: nothing would show it by one that it left. The caller holds its lock.
+    /// A file is durable with the name that it has now: nothing would show it by one that it left. The caller
+    /// holds its lock.
     pub(crate) fn settled(&self, ino: Ino) {
         let left = self.renamed.lock().get_mut(&ino).map(|renamed| std::mem::take(&mut renamed.left));
         let mut dirs = self.dirs.lock();
@@ -232,7 +235,8 @@ impl DirLog {
         }
     }
 
-    /// Whether a file was renamed since the last checkpoint so that its inode with its last name tells roll-forward all about it.
+    /// Whether a file was renamed since the last checkpoint so that its inode with its last name tells
+    /// roll-forward all about it.
     pub(crate) fn recoverable_by_inode(&self, ino: Ino) -> bool {
         self.renamed.lock().get(&ino).is_some_and(|r| r.name_recorded && !r.exposes_stale_name)
     }
@@ -305,13 +309,15 @@ impl Map {
         self.may_be_durable(inode).then(|| UnlinkedFile { ino: inode.ino, inode: Arc::downgrade(inode) })
     }
 
-    /// Whether recovery would have to make a file's directory entry too: neither the last checkpoint nor an fsync since has it.
+    /// Whether recovery would have to make a file's directory entry too: neither the last checkpoint nor an
+    /// fsync since has it.
     pub(crate) fn needs_dentry_mark(&self, inode: &Inode) -> Result<bool> {
         let entry = self.nat.peek(&self.io, inode.ino)?;
         Ok(!entry.checkpointed && !entry.fsynced_inode)
     }
 
-    /// Whether a file may be found after a crash: it is in the last checkpoint, or was fsynced since, or is being fsynced.
+    /// Whether a file may be found after a crash: it is in the last checkpoint, or was fsynced since, or is
+    /// being fsynced.
     pub(crate) fn may_be_durable(&self, inode: &Inode) -> bool {
         inode.wb.is_locked()
             || self.nat.peek(&self.io, inode.ino).map_or(true, |e| e.checkpointed || e.fsynced_inode)

@@ -104,7 +104,8 @@ impl Tree {
         Ok(self.attr_held(&*self.named_inode(&dir, &found)?))
     }
 
-    /// The inode of a number, of any kind, where it has a name that is seen: what file handles are opened by. Takes a hold.
+    /// The inode of a number, of any kind, where it has a name that is seen: what file handles are opened by.
+    /// Takes a hold.
     fn lookup_itself(&self, ino: Ino) -> Result<Attr> {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();
@@ -185,8 +186,8 @@ impl Tree {
         self.with_unshared(|| self.try_remove(parent, name, is_dir))
     }
 
-    /// Removes a name. [`Attempt::Shared`] (nothing changed) where other files must be made whole first, so that none is made
-    /// from a file that a mount would free.
+    /// Removes a name. [`Attempt::Shared`] (nothing changed) where other files must be made whole first, so
+    /// that none is made from a file that a mount would free.
     fn try_remove(&self, parent: Ino, name: &[u8], is_dir: bool) -> Result<Attempt<()>> {
         let op = self.begin()?;
         let dir = directory(self, parent)?;
@@ -243,8 +244,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes away the link of a name that is gone (a directory's own `.` with it). The inode's lock and the operation lock are held;
-    /// [`Tree::take_name`] has made the inode an orphan where it was the last: there is no moment at which a reader finds neither.
+    /// Takes away the link of a name that is gone (a directory's own `.` with it). The inode's lock and the
+    /// operation lock are held; [`Tree::take_name`] has made the inode an orphan where it was the last: there
+    /// is no moment at which a reader finds neither.
     pub(crate) fn drop_name(&self, inode: &Inode) {
         let directory = inode.is_dir();
         let now = self.clock.now();

@@ -123,8 +123,8 @@ impl Tree {
         self.with_unshared(|| self.try_rename((parent, name), (new_parent, new_name), flags))
     }
 
-    /// Renames. [`Attempt::Shared`] (nothing changed) of an inode that would lose its last name where other files must be made whole first,
-    /// so that none is made from a file that a mount would free.
+    /// Renames. [`Attempt::Shared`] (nothing changed) of an inode that would lose its last name where other
+    /// files must be made whole first, so that none is made from a file that a mount would free.
     fn try_rename(
         &self,
         (parent, name): (Ino, &[u8]),
@@ -210,7 +210,8 @@ impl Tree {
 }
 
 impl Above {
-    /// Checks what the entries lead to: these inodes are locked already, as directories of the rename, or must not be, as they are above them.
+    /// Checks what the entries lead to: these inodes are locked already, as directories of the rename, or
+    /// must not be, as they are above them.
     fn check_entries(&self, found: &Found, there: Option<Found>, flags: RenameFlags) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         match there {
@@ -386,7 +387,8 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Removes the old name or points it to the whiteout. It is looked up again, as adding the new one may have moved it.
+    /// Removes the old name or points it to the whiteout. It is looked up again, as adding the new one may
+    /// have moved it.
     fn take_old_name(&self, state: &mut InodeState, whiteout: Option<&Inode>) -> Result<()> {
         let (tree, old) = (self.tree, self.old);
         let found = Dir::of(tree, &old.dir).find(state, old.name)?.ok_or(Posix::NotFound)?;

@@ -1,4 +1,5 @@
-//! What is done when nobody wants anything: groups of hotness made anew, and pages restored ([`crate::upkeep::restore`]).
+//! What is done when nobody wants anything: groups of hotness made anew, and pages restored
+//! ([`crate::upkeep::restore`]).
 //!
 //! Whether the volume is idle is an input: operations leave a mark, the front end's timer looks at it and at the clock
 //! (`idle=`, 5 s as the kernel's `idle_interval`). What the idle work does itself leaves no mark.
@@ -65,7 +66,8 @@ pub struct IdleReport {
     pub pages_moved: u64,
 }
 
-/// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where something is wanted.
+/// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where
+/// something is wanted.
 pub(crate) fn idle_work(
     fs: &FileOps,
     activity: &Activity,

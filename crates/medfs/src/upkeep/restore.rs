@@ -1,14 +1,15 @@
 //! BGRes: pages of files that are read often, not written, and stored as deltas or compressed alone become blocks again
 //! (MedFS, section 4.2.1).
 //!
-//! A round begins when the groups of hotness were made anew: it lists the files that have such pages. Each step of idle
-//! work goes on in the list and judges each file when its turn comes. A file is restored in parts of a few megabytes. Of one that is
-//! read in order, neighbours of restored pages are written with them where that makes a window whole ([`crate::upkeep::rewrite_window`]).
+//! A round begins when the groups of hotness were made anew: it lists the files that have such pages. Each
+//! step of idle work goes on in the list and judges each file when its turn comes. A file is restored in
+//! parts of a few megabytes. Of one that is read in order, neighbours of restored pages are written with them
+//! where that makes a window whole ([`crate::upkeep::rewrite_window`]).
 //!
-//! Invariants: a page goes to a new block, and its base stays until a checkpoint has made the inode without the delta
-//! durable, as `make_whole` of [`crate::delta`] arranges: a crash shows the same content either way. A neighbour goes to a new block as what it
-//! was, and its old one stays until then too. A file that cannot be restored (damage, want of space) stays as it is and
-//! hinders no other.
+//! Invariants: a page goes to a new block, and its base stays until a checkpoint has made the inode without
+//! the delta durable, as `make_whole` of [`crate::delta`] arranges: a crash shows the same content either
+//! way. A neighbour goes to a new block as what it was, and its old one stays until then too. A file that
+//! cannot be restored (damage, want of space) stays as it is and hinders no other.
 //! Locks: `pending` is a leaf; files are written back as in [`crate::content::writeback`].
 
 use crate::content::placement::{Batch, Purpose};
@@ -89,7 +90,8 @@ impl Restorer {
         }
     }
 
-    /// Judges files and writes about `budget` pages to restore some, until the round ends or something is wanted of the volume.
+    /// Judges files and writes about `budget` pages to restore some, until the round ends or something is
+    /// wanted of the volume.
     pub(crate) fn restore_some(
         &self,
         fs: &FileOps,
@@ -157,8 +159,8 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// The same for a part of the file, with windows made whole where that is asked for and pays. A part that is not the last
-    /// may write some compact pages that say which pages have no delta any more.
+    /// The same for a part of the file, with windows made whole where that is asked for and pays. A part that
+    /// is not the last may write some compact pages that say which pages have no delta any more.
     fn restore_part(&self, ino: Ino, whole_windows: bool) -> Result<RestoreStep> {
         let inode = self.fs.inode(ino)?;
         self.fs.check_writable()?;
@@ -284,8 +286,8 @@ impl Restoring<'_> {
             .collect())
     }
 
-    /// The blocks that pages of a file will get, as far as these can be told; none where the volume is so full that it cleans, or
-    /// nearly: what moves needs another block until the next checkpoint.
+    /// The blocks that pages of a file will get, as far as these can be told; none where the volume is so
+    /// full that it cleans, or nearly: what moves needs another block until the next checkpoint.
     fn ahead(&self, inode: &Inode) -> Result<Vec<BlockAddr>> {
         let most = PART * WINDOW_PAGES as usize;
         if is_nearly_full(self.fs, most) {

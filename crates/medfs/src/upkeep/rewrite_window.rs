@@ -1,13 +1,14 @@
 //! Windows of files that BGRes restores: which of them are written again as a whole, so that one request reads them.
 //!
-//! A restored page goes to a new block, as its old one is a base until the inode without the delta is durable. So a window,
-//! the pages that one request asks for, lies in two places or more, and takes as many requests, which read along what lies
-//! between. [`RewriteBudget`] decides for each window, by what reading it takes as it would lie and as it could, and by what
-//! writing it again costs.
+//! A restored page goes to a new block, as its old one is a base until the inode without the delta is
+//! durable. So a window, the pages that one request asks for, lies in two places or more, and takes as many
+//! requests, which read along what lies between. [`RewriteBudget`] decides for each window, by what reading
+//! it takes as it would lie and as it could, and by what writing it again costs.
 //!
-//! Invariants: what is decided depends on addresses, those that the log will give among them, and times alone. A window is written again for no more than
-//! [`MOST_NEIGHBOURS`] pages for each one that lies elsewhere, and all windows together for no more than as many for each page
-//! that was restored since the volume was opened: this bounds what BGRes writes.
+//! Invariants: what is decided depends on addresses, those that the log will give among them, and times
+//! alone. A window is written again for no more than [`MOST_NEIGHBOURS`] pages for each one that lies
+//! elsewhere, and all windows together for no more than as many for each page that was restored since the
+//! volume was opened: this bounds what BGRes writes.
 //! Locks: none.
 
 use crate::content::cost_model::ReadTimes;
@@ -17,8 +18,8 @@ use medfs_format::BlockAddr;
 /// Pages of a window: 128 KiB, the largest request of the kernel's readahead. Windows are aligned.
 pub(crate) const WINDOW_PAGES: u64 = 32;
 
-/// How much longer a window may take to read than if it were written again: somewhat less than 1.3, the goal for files that
-/// were restored.
+/// How much longer a window may take to read than if it were written again: somewhat less than 1.3, the goal
+/// for files that were restored.
 const MOST_TIME: f64 = 1.25;
 /// Pages written along for each page that lies elsewhere, and for each that was restored, at most.
 pub(crate) const MOST_NEIGHBOURS: u64 = 6;
@@ -54,8 +55,8 @@ impl Window {
             .map(|&(index, _)| index)
     }
 
-    /// The requests that read the window, as it lies where neighbours stay or where they move; `new` are the addresses that
-    /// pages get which are written. `None` where these are too few.
+    /// The requests that read the window, as it lies where neighbours stay or where they move; `new` are the
+    /// addresses that pages get which are written. `None` where these are too few.
     fn requests(&self, neighbours_move: bool, new: &[BlockAddr]) -> Option<Vec<Request>> {
         let mut new = new.iter().map(|&addr| u64::from(addr));
         let mut addrs: Vec<u64> = self
@@ -98,7 +99,8 @@ impl RewriteBudget {
         RewriteBudget { times, credit: restored.saturating_mul(MOST_NEIGHBOURS).saturating_sub(moved) }
     }
 
-    /// Decides about a window whose restored pages are written now in any case, to the blocks `ahead` as far as these can be told.
+    /// Decides about a window whose restored pages are written now in any case, to the blocks `ahead` as far
+    /// as these can be told.
     pub(crate) fn take(&mut self, window: &Window, ahead: &[BlockAddr]) -> bool {
         self.credit += window.restored() * MOST_NEIGHBOURS;
         let (Some(stays), Some(whole)) = (window.requests(false, ahead), window.requests(true, ahead)) else {

@@ -1,14 +1,15 @@
 //! Cross references: blocks of one file that pages of other files are made from.
 //!
-//! Purpose: who needs which blocks, kept across mounts, and what recognises such pages: logs and journals of SQLite ([`sqlite_wal`]), files
-//! written to replace others ([`predecessor`]). It says what it wants; [`crate::tree`] makes files and names.
-//! Invariants:
+//! Purpose: who needs which blocks, kept across mounts, and what recognises such pages: logs and journals of
+//! SQLite ([`sqlite_wal`]), files written to replace others ([`predecessor`]). It says what it wants;
+//! [`crate::tree`] makes files and names. Invariants:
 //! 1. A block that another file needs is neither freed nor overwritten before that file is durable without it.
 //! 2. A file that needs blocks of others is listed by the next checkpoint, or needs none ([`ref_index`]).
 //! 3. A replaced file is retained for the one file that takes its name ([`retained`]).
 //!
-//! Locks: an encoder holds the lock of its file, and tries those of others without waiting; [`RefIndex`] (rank `reference index`), [`RetainedFiles`]
-//! and what is remembered of a log (rank `compact map`) are leaves.
+//! Locks: an encoder holds the lock of its file, and tries those of others without waiting; [`RefIndex`]
+//! (rank `reference index`), [`RetainedFiles`] and what is remembered of a log (rank `compact map`) are
+//! leaves.
 
 pub(crate) mod predecessor;
 pub(crate) mod ref_index;

@@ -1,9 +1,10 @@
 //! Pages of a file that is written to replace another one, against the blocks of that one.
 //!
-//! Editors and Android's `AtomicFile` write a new file, make it durable and rename it over its predecessor, of which most is
-//! in it again. The predecessor is found by name ([`file_class::replaced_by`]), and where in it a page's content is, by content.
-//! The predecessor's *blocks* are what counts: where it is itself made from a file that is kept ([`super::retained`]), the new
-//! one is made from that too, unless much of the predecessor was written as a whole. So no chains form.
+//! Editors and Android's `AtomicFile` write a new file, make it durable and rename it over its predecessor,
+//! of which most is in it again. The predecessor is found by name ([`file_class::replaced_by`]), and where in
+//! it a page's content is, by content. The predecessor's *blocks* are what counts: where it is itself made
+//! from a file that is kept ([`super::retained`]), the new one is made from that too, unless much of the
+//! predecessor was written as a whole. So no chains form.
 //!
 //! Locks: as in [`super::sqlite_wal`].
 
@@ -19,7 +20,8 @@ use medfs_format::delta::RawSlice;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
 use std::sync::Arc;
 
-/// Of the pages of a predecessor that is made from another file, one of so many written as a whole is too much to go on.
+/// Of the pages of a predecessor that is made from another file, one of so many written as a whole is too
+/// much to go on.
 const WHOLE_PART: u64 = 4;
 /// Blocks around a page's own place in which its content is looked for.
 const AROUND: u64 = 2;
@@ -40,8 +42,8 @@ pub(crate) struct PredecessorCache {
 }
 
 impl Xref {
-    /// The record of a page of a new file against the file that it is to replace, where it is small enough to be kept. What it
-    /// is made from are sources then.
+    /// The record of a page of a new file against the file that it is to replace, where it is small enough to
+    /// be kept. What it is made from are sources then.
     pub(crate) fn encode_replacement(
         &self,
         inode: &Arc<Inode>,

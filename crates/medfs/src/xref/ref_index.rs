@@ -1,11 +1,12 @@
 //! The list of files that are made from blocks of others, or of their own: kept across mounts.
 //!
-//! Before a source changes, its dependents have to be known, and after a mount only these themselves could tell. So their
-//! numbers are the content of a hidden file, which [`crate::tree::hidden`] makes, written with each checkpoint after which it differs. What
-//! was fsynced since the last checkpoint is known from the roll-forward, which makes the hidden file where no checkpoint has it yet.
+//! Before a source changes, its dependents have to be known, and after a mount only these themselves could
+//! tell. So their numbers are the content of a hidden file, which [`crate::tree::hidden`] makes, written with
+//! each checkpoint after which it differs. What was fsynced since the last checkpoint is known from the
+//! roll-forward, which makes the hidden file where no checkpoint has it yet.
 //!
-//! Invariant: a checkpoint lists every file that has records with slices in it. The hidden file has inline content, so that listing a
-//! file never needs room.
+//! Invariant: a checkpoint lists every file that has records with slices in it. The hidden file has inline
+//! content, so that listing a file never needs room.
 //! Locks: the state (rank `reference index`) comes before that of [`crate::map::refs`] and of nodes.
 
 use super::Xref;
@@ -116,8 +117,8 @@ impl Xref {
         Ok(())
     }
 
-    /// Finds out what a file is made from. A file that cannot be read is left alone, and so are its sources: what changes
-    /// them makes its pages no worse than they are.
+    /// Finds out what a file is made from. A file that cannot be read is left alone, and so are its sources:
+    /// what changes them makes its pages no worse than they are.
     pub(crate) fn load_dependents(&self, inode: &Inode) {
         if !self.is_delta_volume() || inode.kind() != FileKind::Regular {
             return;

@@ -1,13 +1,13 @@
 //! Replaced files that stay because the files in their place are made from their blocks.
 //!
-//! A file written to replace another one is made from that one's blocks ([`super::predecessor`]). When the rename comes, the replaced
-//! file gets a name in a hidden directory in the same operation, instead of losing its last one: so it is never an orphan,
-//! which a mount would free. It goes when nothing is made from it any more. Here is which files those are;
-//! [`crate::tree::hidden`] has the directory.
+//! A file written to replace another one is made from that one's blocks ([`super::predecessor`]). When the
+//! rename comes, the replaced file gets a name in a hidden directory in the same operation, instead of losing
+//! its last one: so it is never an orphan, which a mount would free. It goes when nothing is made from it any
+//! more. Here is which files those are; [`crate::tree::hidden`] has the directory.
 //!
-//! Invariants: a file is retained only where the hidden directory is in the last checkpoint, so that roll-forward, which meets the
-//! same rename, finds it; and only for the one file that takes its name. A file made from retained ones retains no other.
-//! Locks: the state is a leaf.
+//! Invariants: a file is retained only where the hidden directory is in the last checkpoint, so that
+//! roll-forward, which meets the same rename, finds it; and only for the one file that takes its name. A file
+//! made from retained ones retains no other. Locks: the state is a leaf.
 
 use super::Xref;
 use crate::error::Result;
@@ -76,8 +76,8 @@ impl RetainedFiles {
 }
 
 impl Xref {
-    /// Whether a file may be made from one that it is to replace. Where there is no directory for that one yet, the next
-    /// fsync makes it, and the next checkpoint settles it.
+    /// Whether a file may be made from one that it is to replace. Where there is no directory for that one
+    /// yet, the next fsync makes it, and the next checkpoint settles it.
     pub(crate) fn can_retain(&self) -> Result<bool> {
         let dir = {
             let mut state = self.retained.0.lock();

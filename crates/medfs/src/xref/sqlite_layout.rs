@@ -1,8 +1,9 @@
 //! How SQLite lays out its write-ahead logs and rollback journals: which page of the database is where in them.
 //!
-//! A write-ahead log is a header of 32 bytes and frames: 24 bytes, whose first four name a page of the database, and that page.
-//! A rollback journal is a header, which fills a sector, and records: four bytes that name a page, the page, and a checksum;
-//! further headers may follow. (SQLite's documentation, "Database File Format", sections 3 and 4.)
+//! A write-ahead log is a header of 32 bytes and frames: 24 bytes, whose first four name a page of the
+//! database, and that page. A rollback journal is a header, which fills a sector, and records: four bytes
+//! that name a page, the page, and a checksum; further headers may follow. (SQLite's documentation, "Database
+//! File Format", sections 3 and 4.)
 
 use medfs_format::delta::RawSlice;
 use medfs_format::{BLOCK_SIZE, Ino};
@@ -57,8 +58,8 @@ impl Layout {
         })
     }
 
-    /// The layout behind a journal's header at `start`, and the number of its records where that is known. SQLite writes magic
-    /// and number only when the records are durable: before that they are zeros.
+    /// The layout behind a journal's header at `start`, and the number of its records where that is known.
+    /// SQLite writes magic and number only when the records are durable: before that they are zeros.
     pub(super) fn of_journal(header: &[u8], start: u64) -> Option<(Layout, Option<u64>)> {
         let started = header[..8] == JOURNAL_MAGIC || header[..8] == [0; 8];
         let (sector, page) = (page_size(be32(header, 20))?, page_size(be32(header, 24))?);
@@ -82,7 +83,8 @@ impl Layout {
         (first..).map(move |n| layout.first + n * layout.stride).take_while(move |&start| start < at + PAGE)
     }
 
-    /// The slices of page `index` of the journal or log that a copy makes, whose like is at `offset` of the file `source`.
+    /// The slices of page `index` of the journal or log that a copy makes, whose like is at `offset` of the
+    /// file `source`.
     pub(super) fn slices(&self, copy: PageCopy, index: u32, source: Ino, offset: u64) -> Vec<RawSlice> {
         let (start, end) = (u64::from(index) * PAGE, (u64::from(index) + 1) * PAGE);
         let mut at = copy.at.max(start);

@@ -1,11 +1,12 @@
 //! Pages that repeat other files: SQLite's journals and logs hold pages of their database.
 //!
-//! What such a file's page is made of follows from the names in it alone ([`super::sqlite_layout`]); whether they are right shows in the size
-//! of the delta.
+//! What such a file's page is made of follows from the names in it alone ([`super::sqlite_layout`]); whether
+//! they are right shows in the size of the delta.
 //!
-//! Invariants: a block is used as a base only while the file it belongs to is durable as it is in memory, so that no crash
-//! shows that file without it; it is a source from then on.
-//! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never waited for.
+//! Invariants: a block is used as a base only while the file it belongs to is durable as it is in memory, so
+//! that no crash shows that file without it; it is a source from then on.
+//! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never
+//! waited for.
 
 use super::Xref;
 use super::predecessor::PredecessorCache;
@@ -81,8 +82,8 @@ pub(crate) struct WalState {
     pub(crate) replaces: PredecessorCache,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
     layout: Option<Layout>,
-    /// Where the last two frames are that were written as a whole, by the page of the database. The end of the last one is
-    /// often about to be overwritten, by the next frame's beginning.
+    /// Where the last two frames are that were written as a whole, by the page of the database. The end of
+    /// the last one is often about to be overwritten, by the next frame's beginning.
     frames: Frames,
     /// The same of frames that records in NVRAM have.
     recorded: Frames,
@@ -150,8 +151,8 @@ impl CopiedPages {
 }
 
 impl Xref {
-    /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept. What it is made
-    /// from are sources then.
+    /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept.
+    /// What it is made from are sources then.
     pub(crate) fn encode_repeat(
         &self,
         inode: &Arc<Inode>,
@@ -274,9 +275,10 @@ impl Xref {
         }
     }
 
-    /// Makes the blocks that a page repeats its sources; `None` where one of them is not there, is not what was read of it, or has an address
-    /// that is not durable. The record must not be durable before what was written by the mark that is returned. Blocks of the file itself
-    /// become durable before the inode that names them, and with it the record.
+    /// Makes the blocks that a page repeats its sources; `None` where one of them is not there, is not what
+    /// was read of it, or has an address that is not durable. The record must not be durable before what was
+    /// written by the mark that is returned. Blocks of the file itself become durable before the inode that
+    /// names them, and with it the record.
     pub(crate) fn claim(
         &self,
         inode: &Inode,

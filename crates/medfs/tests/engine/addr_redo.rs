@@ -123,7 +123,8 @@ fn notes_do_not_outlive_their_fsync() {
     assert!(shown(&crashed(&device, OPTIONS)) == expected);
 }
 
-/// A direct node has pages that a log reserves ahead of need: where it is written, the inode comes along and tells the size.
+/// A direct node has pages that a log reserves ahead of need: where it is written, the inode comes along and
+/// tells the size.
 #[test]
 fn a_node_with_pages_behind_the_end_does_not_make_a_file_longer() {
     for options in ["in_place=off", "in_place=off,note_addresses=off"] {

@@ -103,7 +103,8 @@ impl BlockDevice for Watched {
     }
 }
 
-/// Fills a volume, and then overwrites, removes, fsyncs and syncs at random, so that holes are reused and sections cleaned.
+/// Fills a volume, and then overwrites, removes, fsyncs and syncs at random, so that holes are reused and
+/// sections cleaned.
 fn work(v: &Volume, seed: u64) {
     let mut random = Random(seed);
     let files: Vec<_> = (0..40).map(|n| file(v, v.root(), &format!("f{n}"))).collect();

@@ -1,8 +1,10 @@
 //! Bounds: every list, table and pack that a user can make grow, grown to its end and one further on a small volume.
 //!
-//! The operation beyond an end is refused with the errno that `docs/LIMITS.md` names. Memory stays bounded, the checkpoint is readable, power
-//! loss after a sync shows all that was acknowledged, and both checkers find nothing.
-//! `MEDFS_SEED=7 MEDFS_ROUNDS=20 cargo test --release -p medfs --test engine -- --ignored --nocapture bounds::` takes all sizes as they are.
+//! The operation beyond an end is refused with the errno that `docs/LIMITS.md` names. Memory stays bounded,
+//! the checkpoint is readable, power loss after a sync shows all that was acknowledged, and both checkers
+//! find nothing.
+//! `MEDFS_SEED=7 MEDFS_ROUNDS=20 cargo test --release -p medfs --test engine -- --ignored --nocapture
+//! bounds::` takes all sizes as they are.
 
 use crate::common::*;
 use medfs::{FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, Volume, XattrMode};

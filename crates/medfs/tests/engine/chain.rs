@@ -1,4 +1,5 @@
-//! The chain of fsynced nodes holds what was acknowledged, and nothing of an earlier life; what deltas are made from is what a crash leaves.
+//! The chain of fsynced nodes holds what was acknowledged, and nothing of an earlier life; what deltas are
+//! made from is what a crash leaves.
 
 use crate::common::*;
 use medfs::{FallocateMode, ManualClock, RenameFlags, SetAttr, Volume};
@@ -46,8 +47,8 @@ fn survives_the_second_crash(state: &CrashState, look: impl Fn(&Volume)) {
     }
 }
 
-/// Two files become durable by one flush, and power is lost before it ends: of their nodes only the second may be stored. The next mount finds
-/// no chain, and must not write one that leads to that node.
+/// Two files become durable by one flush, and power is lost before it ends: of their nodes only the second
+/// may be stored. The next mount finds no chain, and must not write one that leads to that node.
 #[test]
 fn a_node_of_an_fsync_that_never_returned_is_not_taken_up_after_the_next_crash() {
     for base in kinds() {
@@ -79,7 +80,8 @@ fn a_node_of_an_fsync_that_never_returned_is_not_taken_up_after_the_next_crash()
     }
 }
 
-/// From `on` on: the first flush covers what came before, and returns when one node was written since; the second waits for two nodes.
+/// From `on` on: the first flush covers what came before, and returns when one node was written since; the
+/// second waits for two nodes.
 struct Meeting {
     inner: RecordingDevice,
     on: AtomicBool,
@@ -427,8 +429,8 @@ fn documents(device: &Arc<MemDevice>) -> (Vec<u8>, Vec<u64>) {
     (text.clone(), held.collect())
 }
 
-/// While a page is overwritten in place another thread fsyncs a file that may be made from the page's file. What its block held is
-/// no base from then on.
+/// While a page is overwritten in place another thread fsyncs a file that may be made from the page's file.
+/// What its block held is no base from then on.
 #[test]
 fn a_block_is_not_remembered_as_a_base_while_it_is_overwritten() {
     let base = Arc::new(blank_delta(64));

@@ -1,4 +1,5 @@
-//! Compressed files: what they cost, that they read as what was written, which files are compressed, and what the ioctls do.
+//! Compressed files: what they cost, that they read as what was written, which files are compressed, and what
+//! the ioctls do.
 
 use crate::common::*;
 use medfs::{Algorithm, FallocateMode, FileFlags, Ino, ManualClock, SetAttr, Volume};

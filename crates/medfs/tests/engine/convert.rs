@@ -83,8 +83,8 @@ fn assert_flushed_one_by_one(log: &[Event]) {
     assert!(copies.clone().count() >= 2 && copies.all(|pair| matches!(pair[1], Event::Flush { .. })));
 }
 
-/// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with deltas. Of the
-/// versions of the tree one is found that is at least as new as the last mark.
+/// Runs a conversion on a recorder and opens every crash state; returns how many were found plain, and with
+/// deltas. Of the versions of the tree one is found that is at least as new as the last mark.
 fn crash_states(
     base: &MemDevice,
     versions: &[Tree],

@@ -1,4 +1,5 @@
-//! Damage that fuzzing found to be dangerous, one test for each: opening the volume, or what was asked of it, is an error.
+//! Damage that fuzzing found to be dangerous, one test for each: opening the volume, or what was asked of it,
+//! is an error.
 
 use crate::common::*;
 use medfs::{Error, ManualClock, MountOptions, Volume};
@@ -109,7 +110,8 @@ fn sections_that_do_not_cover_the_main_area() {
     }
 }
 
-/// A volume with 300 names in a directory, of which some blocks are zeros: all that hold names, but for the first where that is `spared`.
+/// A volume with 300 names in a directory, of which some blocks are zeros: all that hold names, but for the
+/// first where that is `spared`.
 fn with_zeros_for_names(base: MemDevice, spared: bool) -> (Arc<MemDevice>, Vec<String>) {
     let device = Arc::new(base);
     let v = open_device(&device, "");
@@ -135,7 +137,8 @@ fn with_zeros_for_names(base: MemDevice, spared: bool) -> (Arc<MemDevice>, Vec<S
     (zeroed, names)
 }
 
-/// A block of a directory that is zeros: who looks for its names hears of nothing else, but it is counted; and the directory is not empty.
+/// A block of a directory that is zeros: who looks for its names hears of nothing else, but it is counted;
+/// and the directory is not empty.
 #[test]
 fn a_block_of_zeros_in_a_directory_is_counted() {
     for base in bases() {
@@ -161,7 +164,8 @@ fn a_block_of_zeros_in_a_directory_is_counted() {
     }
 }
 
-/// Names that are made in a directory with a block of zeros leave that as it is: a check still finds it, and a repair the files that were named there.
+/// Names that are made in a directory with a block of zeros leave that as it is: a check still finds it, and
+/// a repair the files that were named there.
 #[test]
 fn new_names_leave_a_block_of_zeros_as_it_is() {
     for (base, spared) in bases().into_iter().flat_map(|base| [(base.snapshot(), true), (base, false)]) {

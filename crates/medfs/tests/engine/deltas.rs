@@ -100,8 +100,8 @@ fn a_zone_gives_way_to_addresses_and_freezes() {
     assert!(content(&reopened(v, &device), f) == expected);
 }
 
-/// The addresses of such a file leave an inline area larger than usual, but not one with a zone, without which no compact page
-/// would be found again.
+/// The addresses of such a file leave an inline area larger than usual, but not one with a zone, without
+/// which no compact page would be found again.
 #[test]
 fn a_file_without_room_for_a_zone_has_no_compact_pages() {
     for pages in [825, 835, 845, 860, 870] {

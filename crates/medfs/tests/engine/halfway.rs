@@ -1,4 +1,5 @@
-//! Operations that meet a read error in the middle: done again they do what they were asked, and the volume is sound at any time.
+//! Operations that meet a read error in the middle: done again they do what they were asked, and the volume
+//! is sound at any time.
 
 use crate::common::*;
 use medfs::{FallocateMode, FileFlags, FileKind, ManualClock, RenameFlags, SetAttr, Volume, XattrMode};
@@ -261,7 +262,8 @@ fn kinds() -> Vec<Kind> {
     list.into_iter().map(base).collect()
 }
 
-/// An operation with a block that cannot be read while it runs; `again`: what failed is done once more, when the block can be read.
+/// An operation with a block that cannot be read while it runs; `again`: what failed is done once more, when
+/// the block can be read.
 struct Run<'a> {
     kind: &'a Kind,
     operation: &'a Operation,

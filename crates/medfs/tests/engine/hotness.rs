@@ -20,7 +20,8 @@ fn wrote(h: &Hcluster, ino: u32, pages: u64) {
     h.note_write(ino, &Wrote::of_pages(pages));
 }
 
-/// Calls of one window for a file of a group: between half and all of 200 where it is hot, none to three where it is cold.
+/// Calls of one window for a file of a group: between half and all of 200 where it is hot, none to three
+/// where it is cold.
 fn one_window(h: &Hcluster, ino: u32, hotness: Hotness, random: &mut Random) {
     let mut times = |hot: bool| if hot { 100 + random.below(100) } else { random.below(4) };
     let (reads, writes) = (times(hotness.is_read_hot()), times(hotness.is_write_hot()));

@@ -1,5 +1,5 @@
-//! The SIT journal across mounts: an entry that is only in the journal, of a page not in memory, survives the checkpoint
-//! that empties the journal.
+//! The SIT journal across mounts: an entry that is only in the journal, of a page not in memory, survives the
+//! checkpoint that empties the journal.
 
 use crate::common::*;
 use medfs::{FileKind, ManualClock};

@@ -1,4 +1,5 @@
-//! Import of volumes without the features that deltas need: what every inode becomes, and what every crash on the way leaves.
+//! Import of volumes without the features that deltas need: what every inode becomes, and what every crash on
+//! the way leaves.
 
 use crate::common::*;
 use medfs::convert::{Import, ImportOptions, Phase, export, import};
@@ -15,7 +16,8 @@ use medfs_testkit::subject::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Addresses in an inode with an inline xattr area, in the old layout and in the new one; and in one without, in the old one.
+/// Addresses in an inode with an inline xattr area, in the old layout and in the new one; and in one without,
+/// in the old one.
 const ADDRS: u64 = 873;
 const ALL_ADDRS: u64 = 923;
 /// Addresses in a direct node, and nids in an indirect one.

@@ -1,5 +1,5 @@
-//! Sectors that cannot be read while a volume is opened: of what has two copies one will do, and the engine's recovery, the check and
-//! the repair agree on where what was fsynced ends.
+//! Sectors that cannot be read while a volume is opened: of what has two copies one will do, and the engine's
+//! recovery, the check and the repair agree on where what was fsynced ends.
 
 use crate::common::*;
 use medfs::{ManualClock, MountOptions, Volume};

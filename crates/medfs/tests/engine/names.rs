@@ -1,6 +1,7 @@
 //! Names, inodes and extended attributes on volumes that `mkfs.f2fs` made and `fsck.f2fs` judges.
 //!
-//! Each test runs on two layouts: plain, and with extra attributes, flexible inline xattrs, checksums and creation times.
+//! Each test runs on two layouts: plain, and with extra attributes, flexible inline xattrs, checksums and
+//! creation times.
 
 use medfs::{
     Attr, Clock, DirEntry, Error, FileKind, FsyncMode, Ino, ManualClock, MountOptions, NewFile, Posix,

@@ -393,7 +393,8 @@ fn what_is_fsynced_when_the_memory_fails_is_on_the_volume() {
     }
 }
 
-/// A file that replaces another, a renamed one, and one that is gone: no block is written for what was fsynced of their names.
+/// A file that replaces another, a renamed one, and one that is gone: no block is written for what was
+/// fsynced of their names.
 #[test]
 fn names_are_in_records_too() {
     let (v, device, memory, [a, b]) = with_files("");

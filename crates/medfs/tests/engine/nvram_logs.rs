@@ -37,7 +37,8 @@ fn opened_again(device: &MemDevice, memory: &MemNvram) -> Volume {
     opened(&device, &memory, "").expect("mounts")
 }
 
-/// What a frame starts from stays, whatever becomes of the database: overwritten in place, made durable by the log, cut off, removed.
+/// What a frame starts from stays, whatever becomes of the database: overwritten in place, made durable by
+/// the log, cut off, removed.
 #[test]
 fn the_database_may_change_after_its_log() {
     for (what, cuts) in [("written", false), ("cut", true)] {
@@ -94,7 +95,8 @@ fn a_log_that_begins_anew_is_what_it_was_fsynced_as() {
     }
 }
 
-/// The roll-forward log may write nothing but pages over their blocks: then nothing in it says that an older record does not count.
+/// The roll-forward log may write nothing but pages over their blocks: then nothing in it says that an older
+/// record does not count.
 #[test]
 fn pages_of_a_record_are_not_older_than_what_the_log_wrote_in_place() {
     for options in ["in_place=force", "in_place=force,delta=off", ""] {

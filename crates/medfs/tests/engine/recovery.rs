@@ -197,8 +197,8 @@ fn the_kernels_eight_cases() {
     }
 }
 
-/// The kernel moves blocks between pages and files without writing them, and leaves it to recovery to find that a block of
-/// the checkpoint has another owner now.
+/// The kernel moves blocks between pages and files without writing them, and leaves it to recovery to find
+/// that a block of the checkpoint has another owner now.
 #[test]
 fn blocks_that_change_their_owner() {
     for base in bases() {

@@ -1,5 +1,5 @@
-//! Names on volumes with deltas: one inode block records a rename in both directories, one block the names that are gone from a
-//! directory, without a checkpoint.
+//! Names on volumes with deltas: one inode block records a rename in both directories, one block the names
+//! that are gone from a directory, without a checkpoint.
 
 use crate::common::*;
 use medfs::{Ino, RenameFlags, Volume};

@@ -1,4 +1,5 @@
-//! Reserved sections (ARS): first writes in any order make one extent, later ones overwrite, and a crash shows what the log would show.
+//! Reserved sections (ARS): first writes in any order make one extent, later ones overwrite, and a crash
+//! shows what the log would show.
 
 use crate::common::*;
 use medfs::{Extent, FallocateMode, SetAttr, Volume};
@@ -221,7 +222,8 @@ fn workload(v: &Volume, mark: &dyn Fn(u64)) {
     step(8, &[3]);
 }
 
-/// After power loss every page is one version, whole, no older than the last fsync that had returned, and page 0 is at the newest of them.
+/// After power loss every page is one version, whole, no older than the last fsync that had returned, and
+/// page 0 is at the newest of them.
 fn shows(v: &Volume, mark: u64) {
     const LAST: [(u64, [u8; 8]); 5] = [
         (0, [1, 1, 3, 3, 5, 6, 7, 7]),
@@ -362,7 +364,8 @@ fn what_is_in_the_zone_is_no_address() {
     judge(&device);
 }
 
-/// Pages become deltas, and then are written as a whole: until that is durable, a crash shows the deltas on their bases.
+/// Pages become deltas, and then are written as a whole: until that is durable, a crash shows the deltas on
+/// their bases.
 #[test]
 fn every_crash_finds_the_bases_of_deltas() {
     const FEW: usize = 6;

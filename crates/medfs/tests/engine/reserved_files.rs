@@ -1,4 +1,5 @@
-//! Files that a decision tree chooses for sections of their own (ARS): by their habits, by their kin, by the volume's own tree.
+//! Files that a decision tree chooses for sections of their own (ARS): by their habits, by their kin, by the
+//! volume's own tree.
 
 use crate::common::*;
 use medfs::ars::{ATTRIBUTE, Class, Feature, Judgement, Tree, TreeNode};

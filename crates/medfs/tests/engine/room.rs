@@ -160,7 +160,8 @@ fn a_write_that_is_refused_takes_no_room() {
     }
 }
 
-/// The placement that volumes of more than 16 GiB have: a full file is overwritten again and again, and each fsync that is not refused stays.
+/// The placement that volumes of more than 16 GiB have: a full file is overwritten again and again, and each
+/// fsync that is not refused stays.
 #[test]
 fn a_full_file_is_overwritten_by_the_policy_of_large_volumes() {
     for options in

@@ -1,10 +1,11 @@
 //! Sealed fsyncs: what is written with one flush is found after a crash as after two.
 //!
-//! [`Script::of_seed`] makes a few files and changes them: deltas, whole pages, pages behind the end, several files at once, pages that go to
-//! the device before anybody asks. Each crash state is judged by what the files held at their fsyncs; some of the states are taken
-//! up again, changed, and lose power a second time.
+//! [`Script::of_seed`] makes a few files and changes them: deltas, whole pages, pages behind the end, several
+//! files at once, pages that go to the device before anybody asks. Each crash state is judged by what the
+//! files held at their fsyncs; some of the states are taken up again, changed, and lose power a second time.
 //!
-//! A long run: `MEDFS_SEED=1 MEDFS_STATES=100000 cargo test --release -p medfs --test engine -- --ignored --nocapture seals::all`.
+//! A long run: `MEDFS_SEED=1 MEDFS_STATES=100000 cargo test --release -p medfs --test engine -- --ignored
+//! --nocapture seals::all`.
 
 use crate::common::*;
 use medfs::{ManualClock, Volume};
@@ -115,8 +116,9 @@ impl History {
         last + 1
     }
 
-    /// Whether a file may hold this after a crash behind the mark: each page as it was in some version not older than the one that was durable, and
-    /// a size that goes with one. Where nothing is overwritten in place: one of the versions, whole.
+    /// Whether a file may hold this after a crash behind the mark: each page as it was in some version not
+    /// older than the one that was durable, and a size that goes with one. Where nothing is overwritten in
+    /// place: one of the versions, whole.
     fn allows(&self, file: usize, mark: u64, found: &[u8], in_place: bool) -> bool {
         let versions = &self.versions[file][self.durable[&mark][file]..];
         if !in_place {
@@ -218,7 +220,8 @@ fn may_be_torn(_: u64, cause: Cause, content: &[u8; PAGE]) -> bool {
     }
 }
 
-/// Shows the judge every state of a script, and every `again`th once more with a second power loss; returns how many there were.
+/// Shows the judge every state of a script, and every `again`th once more with a second power loss; returns
+/// how many there were.
 fn states_of(seed: u64, again: usize) -> usize {
     let script = Script::of_seed(seed);
     let (base, mut history) = prepared(&script.options);
@@ -267,7 +270,8 @@ fn second_life(seed: u64, script: &Script, state: &CrashState, found: Vec<Vec<u8
     count
 }
 
-/// Where the log ends before its first node, nothing is recovered; what is fsynced next must not lead into it all the same.
+/// Where the log ends before its first node, nothing is recovered; what is fsynced next must not lead into it
+/// all the same.
 #[test]
 fn a_log_that_is_cut_short_is_left_behind() {
     let (base, mut history) = prepared("in_place=off");

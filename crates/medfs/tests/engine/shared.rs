@@ -308,7 +308,8 @@ fn node_blocks_and_flushes_by_threads() {
     }
 }
 
-/// A device that notes which blocks are written as nodes, and how often each block is read by itself: reading ahead takes many at once.
+/// A device that notes which blocks are written as nodes, and how often each block is read by itself: reading
+/// ahead takes many at once.
 struct Noted {
     inner: MemDevice,
     nodes: Mutex<BTreeSet<u64>>,
@@ -342,7 +343,8 @@ impl BlockDevice for Noted {
     }
 }
 
-/// Nodes of their own and shared ones: roll-forward follows the chain, then replays it, and looks at inodes ahead of their turn.
+/// Nodes of their own and shared ones: roll-forward follows the chain, then replays it, and looks at inodes
+/// ahead of their turn.
 #[test]
 fn a_mount_reads_each_block_of_the_chain_once() {
     let device = Arc::new(Noted { inner: blank_delta(64), nodes: Mutex::default(), reads: Mutex::default() });

@@ -194,7 +194,8 @@ fn who_depends_is_known_after_a_mount() {
     }
 }
 
-/// A crash may come before any checkpoint has the list; what roll-forward brings back is listed all the same, or made whole.
+/// A crash may come before any checkpoint has the list; what roll-forward brings back is listed all the same,
+/// or made whole.
 #[test]
 fn who_depends_is_known_in_the_second_mount_after_a_crash() {
     for options in ["", "noinline_data", "delta=off", "delta=inline"] {
@@ -317,7 +318,8 @@ fn the_list_is_hidden_and_goes_with_an_export() {
     assert!(refused.contains(".medfs"), "{refused}");
 }
 
-/// Frames of pages that the database does not have, or not like that, are made from earlier frames; and the log begins anew.
+/// Frames of pages that the database does not have, or not like that, are made from earlier frames; and the
+/// log begins anew.
 #[test]
 fn a_log_is_made_from_its_own_frames() {
     for options in ["", "in_place=force"] {
@@ -354,8 +356,8 @@ fn made_from_own_frames(options: &str) {
     assert!(data < 160, "{data} blocks of data for 120 frames, which lie over 240 pages");
 }
 
-/// Frames that others are made from are overwritten, in place where the option allows: at every moment a crash shows each
-/// page of the log as it was or as it is to be.
+/// Frames that others are made from are overwritten, in place where the option allows: at every moment a
+/// crash shows each page of the log as it was or as it is to be.
 #[test]
 fn a_frame_that_others_need_is_not_overwritten() {
     for options in ["", "in_place=force"] {

@@ -1,9 +1,10 @@
 //! Strict fsync and names that change hands: a file with another file's former name.
 //!
-//! Recovery makes the directory entry that an fsynced inode asks for, and takes the name from whoever has it in the last
-//! checkpoint or from an earlier fsync. So before a file is fsynced under a name that another file gave up, that one's new
-//! name must be durable; otherwise it would lose its last link. There is one test for each way in which that is settled,
-//! with every crash state of it, and with the number of checkpoints that it costs.
+//! Recovery makes the directory entry that an fsynced inode asks for, and takes the name from whoever has it
+//! in the last checkpoint or from an earlier fsync. So before a file is fsynced under a name that another
+//! file gave up, that one's new name must be durable; otherwise it would lose its last link. There is one
+//! test for each way in which that is settled, with every crash state of it, and with the number of
+//! checkpoints that it costs.
 
 use crate::common::*;
 use medfs::{Ino, RenameFlags, Volume};

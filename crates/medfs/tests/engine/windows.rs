@@ -45,7 +45,8 @@ fn read_in_order(v: &Volume, f: u32, pages: usize) {
     assert_eq!(v.hotness(f), Hotness::ReadHot);
 }
 
-/// Nothing is wanted for more than a window of hotness: what is left to restore is restored. Returns what was restored in all.
+/// Nothing is wanted for more than a window of hotness: what is left to restore is restored. Returns what was
+/// restored in all.
 fn idle(v: &Volume, clock: &ManualClock) -> RestoreStats {
     for _ in 0..90 {
         clock.advance(SECOND);

@@ -36,8 +36,8 @@ const MIN_LIMIT: usize = 256;
 /// One part of the cache.
 struct Shard {
     pages: HashMap<Nid, Arc<NodePage>>,
-    /// Size from which on an insertion looks for pages to drop: grows where nothing can be dropped, so that a shard full
-    /// of dirty pages is not searched again and again.
+    /// Size from which on an insertion looks for pages to drop: grows where nothing can be dropped, so that a
+    /// shard full of dirty pages is not searched again and again.
     evict_at: usize,
 }
 
@@ -298,8 +298,9 @@ impl Nodes {
         }
     }
 
-    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) that are due with at least `least`, with the content to write; they
-    /// count as clean from now on. The pages returned must be kept until the NAT knows their new place.
+    /// Takes the dirty pages of one inode (indirect nodes aside, which recovery makes anew) that are due with
+    /// at least `least`, with the content to write; they count as clean from now on. The pages returned must
+    /// be kept until the NAT knows their new place.
     pub fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
         let mut dirty = self.dirty.lock();
         let pages: Vec<Arc<NodePage>> =

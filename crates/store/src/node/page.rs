@@ -14,8 +14,8 @@ use std::time::Duration;
 pub enum Dirty {
     /// Equal to the block on disk.
     Clean,
-    /// Roll-forward has what differs from elsewhere in the chain, so no fsync needs it: addresses from what fsynced blocks of
-    /// the inode note, an inode from a shared record node.
+    /// Roll-forward has what differs from elsewhere in the chain, so no fsync needs it: addresses from what
+    /// fsynced blocks of the inode note, an inode from a shared record node.
     Noted,
     /// Only the block count of an inode differs, by blocks that other nodes name: roll-forward counts them again, so
     /// no fsync needs it.
@@ -134,8 +134,8 @@ impl NodeData {
         }
     }
 
-    /// Whether the commit interval makes the node durable: times that were set, and those of a change that are not durable to a
-    /// tick. A time of reading alone waits for another reason.
+    /// Whether the commit interval makes the node durable: times that were set, and those of a change that
+    /// are not durable to a tick. A time of reading alone waits for another reason.
     pub(super) fn is_to_commit(&self) -> bool {
         match self.dirty {
             Dirty::Tick => {

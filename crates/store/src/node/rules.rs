@@ -49,8 +49,9 @@ impl NodeRules {
         }
     }
 
-    /// What a node is to be when recovery makes it of the block `base` that the NAT names, and not of one that the roll-forward log has: it keeps the
-    /// block's footer, and an inode its seal, and gets `notes`. `None` where the block is not this node's.
+    /// What a node is to be when recovery makes it of the block `base` that the NAT names, and not of one
+    /// that the roll-forward log has: it keeps the block's footer, and an inode its seal, and gets `notes`.
+    /// `None` where the block is not this node's.
     pub fn image_over(&self, base: &Block, block: &Block, notes: &[RawNote]) -> Option<Box<Block>> {
         let (is, was) = (footer(block), footer(base));
         if (is.nid.get(), is.ino.get()) != (was.nid.get(), was.ino.get()) {

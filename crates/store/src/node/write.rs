@@ -42,8 +42,9 @@ impl Store {
     }
 
     /// Gives nodes their addresses and footers, in order, and writes them. The NAT is updated.
-    /// The caller holds the `chain` lock or the operation lock exclusively. After an error those that had a place are written
-    /// all the same, as the nodes before name their blocks; the caller marks all of them dirty again.
+    /// The caller holds the `chain` lock or the operation lock exclusively. After an error those that had a
+    /// place are written all the same, as the nodes before name their blocks; the caller marks all of them
+    /// dirty again.
     pub fn write_in_order(&self, nodes: &[(Arc<NodePage>, Arc<Block>)], marks: NodeMarks<'_>) -> Result<()> {
         let mut placed = Vec::with_capacity(nodes.len());
         let outcome = self.place_nodes(nodes, marks, &mut placed);
@@ -51,8 +52,8 @@ impl Store {
         outcome
     }
 
-    /// Gives nodes their addresses and footers, in order, and adds the sealed blocks to those that the caller writes, in
-    /// this order and after an error too.
+    /// Gives nodes their addresses and footers, in order, and adds the sealed blocks to those that the caller
+    /// writes, in this order and after an error too.
     pub fn place_nodes(
         &self,
         nodes: &[(Arc<NodePage>, Arc<Block>)],
@@ -118,7 +119,8 @@ impl Store {
         }
     }
 
-    /// Seals a node that the chain goes on with, and gives it its checksum. The caller holds the `chain` lock or the operation lock exclusively.
+    /// Seals a node that the chain goes on with, and gives it its checksum. The caller holds the `chain` lock
+    /// or the operation lock exclusively.
     pub fn seal_in_chain(&self, block: &mut Block, cover: Option<&Cover>, checksum: impl FnOnce(&mut Block)) {
         match &self.seals {
             Some(seals) => {

@@ -59,8 +59,8 @@ pub enum Spare {
 /// Free segments that are kept for cleaning.
 const KEPT_FOR_CLEANING: u32 = 2;
 
-/// Want of room that a test makes: a log comes to the end of its segment with its next block but `after`, and finds no other, for
-/// so many attempts.
+/// Want of room that a test makes: a log comes to the end of its segment with its next block but `after`, and
+/// finds no other, for so many attempts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Refusal {
     pub(crate) log: usize,
@@ -100,8 +100,9 @@ enum Entered {
 }
 
 impl Segments {
-    /// Hands out the next block of a log to `owner` and marks it valid. With the last block of a segment the log goes on to
-    /// another one, which is found first: `NoSpace`, with nothing changed, where there is none that `spare` allows.
+    /// Hands out the next block of a log to `owner` and marks it valid. With the last block of a segment the
+    /// log goes on to another one, which is found first: `NoSpace`, with nothing changed, where there is none
+    /// that `spare` allows.
     pub fn allocate(
         &mut self,
         io: &Io,
@@ -256,8 +257,8 @@ impl Segments {
         }
     }
 
-    /// Addresses that the next allocations from a log will give, `most` at most and as far as they can be told: to the end of
-    /// its segment, and of the one that it would open next.
+    /// Addresses that the next allocations from a log will give, `most` at most and as far as they can be
+    /// told: to the end of its segment, and of the one that it would open next.
     pub fn ahead(&mut self, io: &Io, log: Log, most: usize) -> Result<Vec<BlockAddr>> {
         if self.scattering.is_on() {
             return Ok(Vec::new());
@@ -419,7 +420,8 @@ impl Segments {
         None
     }
 
-    /// Valid blocks of a segment whose holes a log may fill; of a type other than the log's where `own_type` is not set.
+    /// Valid blocks of a segment whose holes a log may fill; of a type other than the log's where `own_type`
+    /// is not set.
     fn holes_for(&self, segno: SegNo, log: Log, own_type: bool) -> Option<u16> {
         let valid = self.known[segno as usize] & 0x3ff;
         let t = self.known_type(segno);

@@ -1,10 +1,11 @@
 //! Nodes of an earlier mount, which the chain of fsynced nodes must not lead to.
 //!
-//! A node belongs to the chain by the version of the checkpoint in its footer. A mount that finds nothing to roll forward makes no checkpoint and
-//! keeps that version. Nodes of fsyncs that never returned may then lie ahead, written before power was lost, without those that were to
-//! come before them: the first new node that names such a block would take them up.
-//! Invariant: until the first checkpoint of a mount, which has a version of its own, the warm node log passes by every block
-//! that holds a node of the chain, or that cannot be read.
+//! A node belongs to the chain by the version of the checkpoint in its footer. A mount that finds nothing to
+//! roll forward makes no checkpoint and keeps that version. Nodes of fsyncs that never returned may then lie
+//! ahead, written before power was lost, without those that were to come before them: the first new node that
+//! names such a block would take them up.
+//! Invariant: until the first checkpoint of a mount, which has a version of its own, the warm node log passes
+//! by every block that holds a node of the chain, or that cannot be read.
 //! Cost: reading, some blocks at once, of those that the log is about to write; nothing is written.
 
 use super::Segments;
@@ -58,7 +59,8 @@ impl Earlier {
 }
 
 impl Segments {
-    /// Whether a block that the warm node log has not written since the mount holds a node of the chain all the same, or cannot be read.
+    /// Whether a block that the warm node log has not written since the mount holds a node of the chain all
+    /// the same, or cannot be read.
     pub(super) fn holds_node_of_chain(&mut self, io: &Io, segno: SegNo, offset: u32) -> bool {
         let start = self.geo.seg_start(segno);
         let Some(earlier) = &mut self.earlier else { return false };

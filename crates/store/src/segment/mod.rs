@@ -5,8 +5,8 @@
 //!   docs/ARCHITECTURE.md): a block is handed out only if it is in neither. After a checkpoint `pinned` becomes `cur`.
 //! - A segment is free when nothing is valid in it, no log writes to it, and it is not *prefree*, that is emptied since
 //!   the last checkpoint.
-//! - Where a SIT block cannot be read, its segments count as full, and blocks freed in them stay valid on the volume: `medfs fsck`
-//!   finds them. No log enters a segment whose SIT or SSA block cannot be read.
+//! - Where a SIT block cannot be read, its segments count as full, and blocks freed in them stay valid on the
+//!   volume: `medfs fsck` finds them. No log enters a segment whose SIT or SSA block cannot be read.
 //! - No log that fsyncs write to goes on at a block that holds a node of the chain already ([`earlier`]).
 //! - `sit` pages that differ from disk stay in memory until a checkpoint; others may be dropped.
 //!
@@ -199,7 +199,8 @@ impl Segments {
         Ok(Box::new(block.view::<RawSummaryBlock>().clone()))
     }
 
-    /// Records the owner of a block that no log hands out, wherever its segment is: of roll-forward, or of a reserved segment.
+    /// Records the owner of a block that no log hands out, wherever its segment is: of roll-forward, or of a
+    /// reserved segment.
     pub fn set_owner(
         &mut self,
         io: &Io,
@@ -214,7 +215,8 @@ impl Segments {
         }
         let is_empty = self.entry(io, segno)?.valid == 0;
         if is_empty || !self.pending_ssa.contains_key(&segno) {
-            // What was freed since the last checkpoint is that checkpoint's still. What the SSA has of any other empty segment is not needed.
+            // What was freed since the last checkpoint is that checkpoint's still. What the SSA has of any
+            // other empty segment is not needed.
             let mut summary = if is_empty && !self.prefree.contains(&segno) {
                 Box::new(RawSummaryBlock::new_zeroed())
             } else {

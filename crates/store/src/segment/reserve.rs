@@ -1,10 +1,10 @@
 //! Sections that are reserved for files, and blocks handed out by their address.
 //!
-//! Purpose: a file's pages may have homes of their own, in sections that no log enters. Nothing on the volume says so: what is not
-//! written there is free.
-//! Invariants: a block is handed out only where rule 1 of docs/ARCHITECTURE.md allows it. Its owner is in the summary of its segment,
-//! which goes to the SSA with the next checkpoint. What is taken leaves the logs the free segments that they keep.
-//! Locks: those of [`Segments`].
+//! Purpose: a file's pages may have homes of their own, in sections that no log enters. Nothing on the volume
+//! says so: what is not written there is free.
+//! Invariants: a block is handed out only where rule 1 of docs/ARCHITECTURE.md allows it. Its owner is in the
+//! summary of its segment, which goes to the SSA with the next checkpoint. What is taken leaves the logs the
+//! free segments that they keep. Locks: those of [`Segments`].
 
 use super::{FreeFor, Segments, Spare};
 use crate::error::Result;
@@ -27,7 +27,8 @@ impl Segments {
 }
 
 impl Reserving<'_> {
-    /// Reserves a section for a file. `false` where it is not free as a whole, withheld, or would leave the logs too little.
+    /// Reserves a section for a file. `false` where it is not free as a whole, withheld, or would leave the
+    /// logs too little.
     pub fn reserve(&mut self, section: u32, ino: Ino) -> bool {
         if !self.is_open(section) {
             return false;
@@ -41,8 +42,8 @@ impl Reserving<'_> {
         true
     }
 
-    /// Reserves a section in which a file has blocks already, so that what is free of it is that file's too. `false` where a log writes
-    /// there, or it is withheld.
+    /// Reserves a section in which a file has blocks already, so that what is free of it is that file's too.
+    /// `false` where a log writes there, or it is withheld.
     pub fn adopt(&mut self, section: u32, ino: Ino) -> bool {
         let segments = self.segs.free.segments_of(section);
         let closed = |segno| self.segs.free.withheld(segno).is_some() || self.segs.is_curseg(segno);
@@ -64,8 +65,8 @@ impl Reserving<'_> {
         }
     }
 
-    /// Where so many neighbouring sections are free: in the longest run of free ones, behind a third of what it has beyond them, so that
-    /// files have room to grow beside each other and beside the logs.
+    /// Where so many neighbouring sections are free: in the longest run of free ones, behind a third of what
+    /// it has beyond them, so that files have room to grow beside each other and beside the logs.
     pub fn find_run(&mut self, sections: u32) -> Option<u32> {
         self.segs.learn_all(self.io);
         let (mut longest, mut run): (Range<u32>, Range<u32>) = (0..0, 0..0);
@@ -100,8 +101,8 @@ impl Reserving<'_> {
         Ok(None)
     }
 
-    /// Hands out the block at `addr` to `owner`, in place of the one at `old`, if there is one: both change, or neither. `Corrupt` where a
-    /// block is not what it should be.
+    /// Hands out the block at `addr` to `owner`, in place of the one at `old`, if there is one: both change,
+    /// or neither. `Corrupt` where a block is not what it should be.
     pub fn replace(
         &mut self,
         (addr, log): (BlockAddr, Log),

@@ -1,13 +1,15 @@
 //! Logs that scatter what they write, to age a volume: the kernel's `mode=fragment:segment` and `mode=fragment:block`.
 //!
-//! Purpose: after months of use free segments lie apart and files in pieces. A scattered volume is so from the beginning. Every log is
-//! scattered, those of nodes too, as in the kernel.
+//! Purpose: after months of use free segments lie apart and files in pieces. A scattered volume is so from
+//! the beginning. Every log is scattered, those of nodes too, as in the kernel.
 //! Invariants:
 //! - What is left out is free as any hole: a log that fills holes takes it, once the segment is left.
 //! - Where free sections are few nothing is left out, so a scattered volume takes as much as another.
-//! - The same operations on the same volume are scattered alike: the generator begins with the version of the checkpoint at mount.
+//! - The same operations on the same volume are scattered alike: the generator begins with the version of the
+//!   checkpoint at mount.
 //!
-//! Locks: those of [`super::Segments`]. Kernel counterpart: `f2fs_need_rand_seg`, `__refresh_next_blkoff` in `segment.c`.
+//! Locks: those of [`super::Segments`]. Kernel counterpart: `f2fs_need_rand_seg`, `__refresh_next_blkoff` in
+//! `segment.c`.
 
 use medfs_format::SegNo;
 use medfs_format::summary::{LOG_COUNT, Log};

@@ -132,7 +132,8 @@ impl Segments {
         self.all_known = true;
     }
 
-    /// Learns the segments of SIT block `index` and some that follow. Those of a block that cannot be read count as full.
+    /// Learns the segments of SIT block `index` and some that follow. Those of a block that cannot be read
+    /// count as full.
     fn learn_from(&mut self, io: &Io, index: u32) {
         let count = READ_AHEAD.min(self.geo.sit_blocks() - index);
         if !self.known[self.segments_of(index, count)].contains(&super::UNKNOWN) {
@@ -268,7 +269,8 @@ impl Segments {
     pub(crate) fn flush_sit(&mut self, io: &Io) -> Result<(RawJournal, PlacedBlocks)> {
         let mut to_flush = self.dirty.clone();
         if self.sit_journal.len() + to_flush.len() > SIT_JOURNAL_ENTRIES {
-            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks. What these cannot take stays.
+            // Into memory first: the journal, which is about to be emptied, is newer than the SIT blocks.
+            // What these cannot take stays.
             for segno in self.sit_journal.keys().copied().collect::<Vec<SegNo>>() {
                 if self.entry(io, segno).is_ok() {
                     self.sit_journal.remove(&segno);

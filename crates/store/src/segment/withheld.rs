@@ -1,8 +1,8 @@
 //! Segments that no log enters, and the one judge of what is free, and for whom.
 //!
-//! Purpose: cleaning empties segments, and files have some reserved for them. Logs enter neither. A reserved segment without a valid
-//! block is free on the volume all the same: checkpoints and users count it as free, as nothing on the volume says that it is reserved.
-//! Invariants:
+//! Purpose: cleaning empties segments, and files have some reserved for them. Logs enter neither. A reserved
+//! segment without a valid block is free on the volume all the same: checkpoints and users count it as free,
+//! as nothing on the volume says that it is reserved. Invariants:
 //! - A segment is withheld for one reason at a time. What is reserved is a section, as that is what cleaning frees.
 //! - `reserved_empty` is the number of reserved segments that are free on the volume.
 //! - `section_closed` counts what keeps logs from a section: segments in use, and reserved ones.

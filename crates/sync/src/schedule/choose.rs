@@ -1,14 +1,16 @@
 //! How the next thread is chosen.
 //!
 //! - [`Policy::Walk`]: at each point, once in so many, any other thread.
-//! - [`Policy::Pct`]: threads have priorities, and at a few points that are drawn at random the running one gets the lowest
-//!   (Burckhardt and others, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010). What takes few preemptions
-//!   at the right places is found with a probability that does not depend on how many points there are between.
+//! - [`Policy::Pct`]: threads have priorities, and at a few points that are drawn at random the running one
+//!   gets the lowest (Burckhardt and others, "A Randomized Scheduler with Probabilistic Guarantees of Finding
+//!   Bugs", 2010). What takes few preemptions at the right places is found with a probability that does not
+//!   depend on how many points there are between.
 //! - [`Policy::Replay`]: the switches of another run, or some of them.
 
 use std::panic::Location;
 
-/// Points without a switch after which a thread goes behind the others: one that waits for them by trying must not run for ever.
+/// Points without a switch after which a thread goes behind the others: one that waits for them by trying
+/// must not run for ever.
 const PATIENCE: u64 = 50_000;
 
 /// A change from one thread to another.

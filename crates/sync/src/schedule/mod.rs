@@ -1,19 +1,22 @@
 //! A deterministic scheduler of threads.
 //!
-//! Purpose: runs a handful of threads so that exactly one goes on at a time. At each point (before a lock is taken, after it is given
-//! back, at a wait and a notification, wherever [`crate::point`] stands) a [`Policy`] chooses the next one.
-//! The threads are the operating system's, so that stacks, thread-local values and panics are what they always are.
-//! All switches are recorded, and a run with [`Policy::Replay`] takes them again.
+//! Purpose: runs a handful of threads so that exactly one goes on at a time. At each point (before a lock is
+//! taken, after it is given back, at a wait and a notification, wherever [`crate::point`] stands) a
+//! [`Policy`] chooses the next one. The threads are the operating system's, so that stacks, thread-local
+//! values and panics are what they always are. All switches are recorded, and a run with [`Policy::Replay`]
+//! takes them again.
 //!
-//! What it finds of its own: a deadlock (all threads wait), a lock taken against its rank or twice by a thread, a run without an end,
-//! a thread that panics. The run then ends: every other thread unwinds at its next point.
+//! What it finds of its own: a deadlock (all threads wait), a lock taken against its rank or twice by a
+//! thread, a run without an end, a thread that panics. The run then ends: every other thread unwinds at its
+//! next point.
 //!
-//! Own code instead of `shuttle`: its locks panic outside of one of its runs, where this crate's are locks, so that
-//! volumes are made and judged as ever; it knows no ranks; and it brings some 30 crates and stacks of its own making. It is faster where threads
-//! change often (a microsecond for a lock and a change, against some 10 here), which a run of mostly one thread hardly shows.
+//! Own code instead of `shuttle`: its locks panic outside of one of its runs, where this crate's are locks,
+//! so that volumes are made and judged as ever; it knows no ranks; and it brings some 30 crates and stacks of
+//! its own making. It is faster where threads change often (a microsecond for a lock and a change, against
+//! some 10 here), which a run of mostly one thread hardly shows.
 //!
-//! Invariants: only the thread whose turn it is changes anything. A thread that waits for a lock holds the turn again before it tries.
-//! Locks: the state's mutex is a leaf, held for the length of a choice.
+//! Invariants: only the thread whose turn it is changes anything. A thread that waits for a lock holds the
+//! turn again before it tries. Locks: the state's mutex is a leaf, held for the length of a choice.
 
 mod choose;
 mod state;
@@ -218,7 +221,8 @@ impl Scheduler {
         self.ended.notify_all();
     }
 
-    /// Waits for the threads. One that waits for what the scheduler does not see ends the process: nothing can end the thread.
+    /// Waits for the threads. One that waits for what the scheduler does not see ends the process: nothing
+    /// can end the thread.
     fn wait_for_all(&self) {
         let mut running = self.running.lock();
         let mut steps = 0;

@@ -1,7 +1,7 @@
 //! What the scheduler knows: which thread waits for what, and which locks each one holds.
 //!
-//! Invariants: a thread that is blocked becomes ready when the lock it waits for is given back, and then tries again. One that waited
-//! to write keeps its claim until it has the lock, and no reader passes it.
+//! Invariants: a thread that is blocked becomes ready when the lock it waits for is given back, and then
+//! tries again. One that waited to write keeps its claim until it has the lock, and no reader passes it.
 //! Locks: the scheduler's mutex guards all of it.
 
 use super::choose::{Chooser, Policy, Switch};

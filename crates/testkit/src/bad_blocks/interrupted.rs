@@ -1,7 +1,8 @@
 //! Repairs of damaged metadata that lose power at each of their writes.
 //!
 //! - What is left of one, repaired again, passes the judge of [`Volume::strike`].
-//! - `--restore` with the undo file of one gives back every block that could be read, bit for bit: the file has no end, as the repair had none.
+//! - `--restore` with the undo file of one gives back every block that could be read, bit for bit: the file
+//!   has no end, as the repair had none.
 //!
 //! Sectors that cannot be read stay so until they are written.
 
@@ -11,8 +12,9 @@ use medfs_fsck::undo::{UndoDevice, restore};
 use std::path::Path;
 
 impl Volume {
-    /// Damages these blocks of a copy and repairs it, with the power lost at the first write, behind `step` of them and so on, until a repair
-    /// ends; once more each time with an undo file in `folder`. Returns how many repairs were interrupted.
+    /// Damages these blocks of a copy and repairs it, with the power lost at the first write, behind `step`
+    /// of them and so on, until a repair ends; once more each time with an undo file in `folder`. Returns how
+    /// many repairs were interrupted.
     pub fn interrupt(
         &self,
         hits: &[(Target, Damage)],

@@ -44,12 +44,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether nothing says any more that the volume's log has shared nodes: where no file has deltas, the superblock alone does.
+    /// Whether nothing says any more that the volume's log has shared nodes: where no file has deltas, the
+    /// superblock alone does.
     fn loses_shared_nodes(&self, struck: &BTreeSet<u64>) -> bool {
         self.shared && [0, 1].iter().all(|copy| struck.contains(copy))
     }
 
-    /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made it another file's.
+    /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made
+    /// it another file's.
     fn may_be_gone(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
         let own = &self.own[&inode.ino];
         hits.iter().any(|(t, _)| own.contains(&t.block) && matches!(t.part, Part::Inode(_) | Part::Log))

@@ -1,8 +1,10 @@
-//! What can be brought off a volume with damaged metadata, without repairing it: `medfs get -r` and `medfs get --salvage`.
+//! What can be brought off a volume with damaged metadata, without repairing it: `medfs get -r` and
+//! `medfs get --salvage`.
 //!
-//! - Of blocks that cannot be read, and of blocks of directories with any damage: what `get -r` brings without a word is right, under its name
-//!   too, and what it does not bring, or not whole, it names, or counts. Of a file that it names pages are missing only where it says so. A file is brought whole where no block was struck of it, of the directories on its way, or
-//!   of what leads to all files.
+//! - Of blocks that cannot be read, and of blocks of directories with any damage: what `get -r` brings
+//!   without a word is right, under its name too, and what it does not bring, or not whole, it names, or
+//!   counts. Of a file that it names pages are missing only where it says so. A file is brought whole where
+//!   no block was struck of it, of the directories on its way, or of what leads to all files.
 //! - Of any damage: `--salvage` brings what a repair keeps, by the same judge.
 //! - Neither writes to the device.
 
@@ -123,8 +125,8 @@ impl Sink for Kept {
 }
 
 impl Volume {
-    /// Damages these blocks of a copy, and judges what is brought off it: by names where all damage is blocks that cannot be read, and
-    /// as a salvage.
+    /// Damages these blocks of a copy, and judges what is brought off it: by names where all damage is blocks
+    /// that cannot be read, and as a salvage.
     pub fn rescue(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(CountingDevice::new(self.damaged(hits, rng)));
         let told = |(target, damage): &(Target, Damage)| {

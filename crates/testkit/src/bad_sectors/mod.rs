@@ -1,14 +1,18 @@
-//! Bad sectors: every block that a workload reads fails once, for ever, or comes with a flipped bit; every block that it writes cannot be
-//! written, once or for ever. The workload goes on; what is not on that block must stay readable and must be committed.
+//! Bad sectors: every block that a workload reads fails once, for ever, or comes with a flipped bit; every
+//! block that it writes cannot be written, once or for ever. The workload goes on; what is not on that block
+//! must stay readable and must be committed.
 //!
-//! A *scene* is a volume with its options, what is made durable on it first, and a workload. It runs once undisturbed, on a device that
-//! tells what is read and written ([`Base`]). Each block of these is then struck in a run of its own ([`Base::strike`]). What is on the block is found out without knowing the
+//! A *scene* is a volume with its options, what is made durable on it first, and a workload. It runs once
+//! undisturbed, on a device that tells what is read and written ([`Base`]). Each block of these is then
+//! struck in a run of its own ([`Base::strike`]). What is on the block is found out without knowing the
 //! engine: [`Hit`] is what a read-only mount cannot read while the block cannot be read.
 //!
-//! After an error of reading: no call fails but those about what is hit; `sync` succeeds where nothing but content of plain pages is hit; a new file is made durable; the
-//! volume closes; the medium without the fault shows all that was not hit as it was last, and a check finds nothing that a repair would pay for with it.
-//! After an error of writing: reading goes on; the medium shows what a crash at that moment may leave ([`crate::oracle`]).
-//! After a flipped bit where no checksum tells (addresses, names, tables) nothing is asked but that there is no panic.
+//! After an error of reading: no call fails but those about what is hit; `sync` succeeds where nothing but
+//! content of plain pages is hit; a new file is made durable; the volume closes; the medium without the fault
+//! shows all that was not hit as it was last, and a check finds nothing that a repair would pay for with it.
+//! After an error of writing: reading goes on; the medium shows what a crash at that moment may leave
+//! ([`crate::oracle`]). After a flipped bit where no checksum tells (addresses, names, tables) nothing is
+//! asked but that there is no panic.
 
 mod hit;
 mod run;

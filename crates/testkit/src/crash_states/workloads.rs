@@ -183,8 +183,8 @@ pub fn on_deltas(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..5).map(|_| step()).collect())).collect()
 }
 
-/// `count` workloads of seven operations each on a database, its log and its journal: frames, the log taken over, the log
-/// begun anew, files that lose what other files are made from.
+/// `count` workloads of seven operations each on a database, its log and its journal: frames, the log taken
+/// over, the log begun anew, files that lose what other files are made from.
 pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
@@ -229,8 +229,8 @@ pub fn on_databases(seed: u64, count: usize) -> Vec<Workload> {
         .collect()
 }
 
-/// `count` workloads on a document that is replaced three times by a file written for that, much of which is the same: made
-/// durable in several ways, with other changes of both in between.
+/// `count` workloads on a document that is replaced three times by a file written for that, much of which is
+/// the same: made durable in several ways, with other changes of both in between.
 pub fn on_replacements(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);

@@ -1,8 +1,9 @@
-//! A device under the scheduler that remembers what was written in which order, for the states that a power cut may leave.
+//! A device under the scheduler that remembers what was written in which order, for the states that a power
+//! cut may leave.
 //!
-//! Invariants: every call is one step between two points, so that calls of threads overlap in what the engine does around them and not
-//! in the device. Each event has its moment on the history's clock. A write is durable with forced unit access, or when a
-//! flush came after it; of the others any may be lost.
+//! Invariants: every call is one step between two points, so that calls of threads overlap in what the engine
+//! does around them and not in the device. Each event has its moment on the history's clock. A write is
+//! durable with forced unit access, or when a flush came after it; of the others any may be lost.
 //! Locks: the log's mutex is a leaf without points.
 
 use super::history::Moments;

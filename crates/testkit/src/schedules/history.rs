@@ -1,8 +1,9 @@
 //! What threads did to files, and what a read or a power cut may therefore show.
 //!
-//! Every page, size and name of a file has versions, each with the moments at which the change began and returned. One thread alone changes a
-//! page, so the versions are in order. A read may show any version from the last one that was there before the read began to the last one
-//! that began before the read returned. After a power cut the oldest one allowed is that of the last fsync that returned.
+//! Every page, size and name of a file has versions, each with the moments at which the change began and
+//! returned. One thread alone changes a page, so the versions are in order. A read may show any version from
+//! the last one that was there before the read began to the last one that began before the read returned.
+//! After a power cut the oldest one allowed is that of the last fsync that returned.
 //!
 //! Locks: one mutex without points, held for the length of a note or a look.
 

@@ -1,9 +1,12 @@
-//! Interleavings of the engine's threads: small concurrent programs under the scheduler of `medfs_sync`, and what they leave.
+//! Interleavings of the engine's threads: small concurrent programs under the scheduler of `medfs_sync`, and
+//! what they leave.
 //!
-//! A seed decides a [`Case`]: the volume and its options, the program of each thread ([`program`]), how the scheduler chooses, and when
-//! power is cut. A run checks every read ([`history`]), all content at the end, and after a power cut at the end and one at a random
-//! call of the device ([`device`]) that the volume opens, shows what was made durable, and satisfies the checker. Deadlocks, locks out of
-//! order and panics are failures too. A failure is run again with fewer and fewer switches, until each of those left is needed.
+//! A seed decides a [`Case`]: the volume and its options, the program of each thread ([`program`]), how the
+//! scheduler chooses, and when power is cut. A run checks every read ([`history`]), all content at the end,
+//! and after a power cut at the end and one at a random call of the device ([`device`]) that the volume
+//! opens, shows what was made durable, and satisfies the checker. Deadlocks, locks out of order and panics
+//! are failures too. A failure is run again with fewer and fewer switches, until each of those left is
+//! needed.
 
 pub mod device;
 pub mod history;

@@ -1,7 +1,7 @@
 //! Small concurrent programs from a seed: what each thread does to a cast of files.
 //!
-//! Every file has one thread that changes it; all threads read it, fsync it, clean, and make checkpoints. One file is shared:
-//! each thread changes the page of its own number. Programs are plain values that print.
+//! Every file has one thread that changes it; all threads read it, fsync it, clean, and make checkpoints. One
+//! file is shared: each thread changes the page of its own number. Programs are plain values that print.
 
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -147,7 +147,8 @@ pub enum Op {
         fsync: bool,
         seed: u64,
     },
-    /// A thread that need not be the file's writes, under a name of its own, what may replace the file, fsyncs it, and takes it away again.
+    /// A thread that need not be the file's writes, under a name of its own, what may replace the file,
+    /// fsyncs it, and takes it away again.
     Draft {
         part: Part,
         draft: usize,

@@ -6,8 +6,8 @@ use crate::observe::failed;
 use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, Target, pattern};
 use medfs::{FallocateMode, SetAttr};
 
-/// How SQLite lays out a log or journal of a database with pages of 4096 bytes: the header, where the first record is, the
-/// bytes before a page, and those of a record.
+/// How SQLite lays out a log or journal of a database with pages of 4096 bytes: the header, where the first
+/// record is, the bytes before a page, and those of a record.
 fn layout_of_log(journal: bool) -> (Vec<u8>, u64, u64, u64) {
     let words = |words: &[u32]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
     if journal {

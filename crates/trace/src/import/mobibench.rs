@@ -1,8 +1,9 @@
 //! The script that MobiGen writes and Mobibench replays: `thread microseconds call arguments`.
 //!
-//! `open path flags fd`, `close fd`, `read fd bytes`, `write fd bytes`, `pread fd offset bytes`, `pwrite fd offset bytes`,
-//! `fsync fd`, `fdatasync fd`, `access path`, `stat path`, `lstat path`, `fstat fd`, `unlink path`. Threads share their
-//! descriptors. Contents are not in it, and names only where they stand in quotes.
+//! `open path flags fd`, `close fd`, `read fd bytes`, `write fd bytes`, `pread fd offset bytes`,
+//! `pwrite fd offset bytes`, `fsync fd`, `fdatasync fd`, `access path`, `stat path`, `lstat path`,
+//! `fstat fd`, `unlink path`. Threads share their descriptors. Contents are not in it, and names only where
+//! they stand in quotes.
 
 use super::model::{Model, Node, When};
 use super::parser::{Parser, check_range, number};

@@ -1,8 +1,8 @@
 //! Traces made of other tools' logs.
 //!
-//! A log is read twice ([`import`]): once to find out what must have been there before, which becomes the trace's first
-//! part, and once for the operations. What a line says is taken as it is; what cannot be understood is counted by its kind;
-//! a line that does not follow its format ends the import with its number.
+//! A log is read twice ([`import`]): once to find out what must have been there before, which becomes the
+//! trace's first part, and once for the operations. What a line says is taken as it is; what cannot be
+//! understood is counted by its kind; a line that does not follow its format ends the import with its number.
 //!
 //! Memory: a few words for each file that the log names, and the ranges of a file that are known.
 

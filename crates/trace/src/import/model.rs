@@ -1,9 +1,10 @@
 //! What a log implies of the files it speaks of.
 //!
-//! Parsers tell the model what was done to which path; it gives files their numbers, makes the operations of the trace, and
-//! in the first of two passes finds out what must have been there before the log began: paths that are met without having
-//! been made, bytes that are read without having been written, sizes that are seen. Both passes see the same calls and so
-//! give the same numbers; the first writes only what was there, the second only what was done.
+//! Parsers tell the model what was done to which path; it gives files their numbers, makes the operations of
+//! the trace, and in the first of two passes finds out what must have been there before the log began: paths
+//! that are met without having been made, bytes that are read without having been written, sizes that are
+//! seen. Both passes see the same calls and so give the same numbers; the first writes only what was there,
+//! the second only what was done.
 
 use super::parser::parts;
 use super::ranges::{REQUEST, Ranges, behind, first, requests};
@@ -41,8 +42,8 @@ struct File {
     before: bool,
     /// Bytes it had before, as far as the log shows.
     size_before: u64,
-    /// Where it is to be made, of a file that was there or may have been, until the trace's first part has it: its directory,
-    /// name and permissions.
+    /// Where it is to be made, of a file that was there or may have been, until the trace's first part has
+    /// it: its directory, name and permissions.
     place: Option<(Node, Vec<u8>, u16)>,
     /// Ranges that the log has written, or shown as they were before; begin and end.
     known: Ranges,
@@ -238,8 +239,8 @@ impl<'w> Model<'w> {
         Some(node)
     }
 
-    /// Opens a file that is made where it is not there. Which it was shows later, in the first pass: where bytes are seen that
-    /// the log did not write it was there. `true`: it was made.
+    /// Opens a file that is made where it is not there. Which it was shows later, in the first pass: where
+    /// bytes are seen that the log did not write it was there. `true`: it was made.
     pub(super) fn make_or_find(&mut self, path: &[u8], perm: u16) -> Option<(Node, bool)> {
         let (parent, name) = self.parent(path)?;
         if let Some(Entry::There { .. }) = self.files[parent].entries.get(&name) {

@@ -1,7 +1,8 @@
 //! Logs of `strace -f -y -xx -s N`, with `-ttt`, `-tt` or `-r` and `-T` where times are wanted.
 //!
-//! Descriptors are followed through `open`, `dup`, `fork` and threads; one that was open before the log began is known by
-//! the path that `-y` shows, and its position is not. Strings that strace has cut short are known as far as they go.
+//! Descriptors are followed through `open`, `dup`, `fork` and threads; one that was open before the log began
+//! is known by the path that `-y` shows, and its position is not. Strings that strace has cut short are known
+//! as far as they go.
 
 use super::model::{Model, Node, When};
 use super::parser::{Parser, check_range, shown};

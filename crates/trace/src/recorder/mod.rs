@@ -1,17 +1,18 @@
 //! Recording what is asked of a file system.
 //!
-//! Purpose: [`Recorder`] stands between a front end and a file system, hands everything on, and writes down what was asked
-//! for, how it ended and what it carried.
+//! Purpose: [`Recorder`] stands between a front end and a file system, hands everything on, and writes down
+//! what was asked for, how it ended and what it carried.
 //!
-//! Invariants: recording never changes how an operation ends; where the trace cannot be written the rest of it is lost, once
-//! with a message, and the operations go on. Records of operations on one file, or on names of one directory, come in the
-//! order in which they took effect, also those that failed; that a file is forgotten comes before it is found again. Memory
-//! is that of [`TraceWriter`] and the [`WriteQueue`], and a few words for each file that was ever found.
+//! Invariants: recording never changes how an operation ends; where the trace cannot be written the rest of
+//! it is lost, once with a message, and the operations go on. Records of operations on one file, or on names
+//! of one directory, come in the order in which they took effect, also those that failed; that a file is
+//! forgotten comes before it is found again. Memory is that of [`TraceWriter`] and the [`WriteQueue`], and a
+//! few words for each file that was ever found.
 //!
-//! Locks, from the outside in: the stripes of the files, the file system's own, `forgetting` (exclusive from the moment that
-//! a file has no number any more until this is recorded, shared from when another operation asks for numbers until it is
-//! recorded), then the leaves `ids` and `processes`, and the queue's. A directory is listed without its stripe: what is
-//! listed is looked up meanwhile.
+//! Locks, from the outside in: the stripes of the files, the file system's own, `forgetting` (exclusive from
+//! the moment that a file has no number any more until this is recorded, shared from when another operation
+//! asks for numbers until it is recorded), then the leaves `ids` and `processes`, and the queue's. A
+//! directory is listed without its stripe: what is listed is looked up meanwhile.
 
 mod files;
 mod ids;

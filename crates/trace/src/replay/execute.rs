@@ -1,7 +1,7 @@
 //! Asking for one operation of a trace, and comparing how it ends.
 //!
-//! A file of the trace is an inode of the target from the operation that finds or makes it to the one that forgets it, and
-//! is held once meanwhile.
+//! A file of the trace is an inode of the target from the operation that finds or makes it to the one that
+//! forgets it, and is held once meanwhile.
 //!
 //! Lock: `Shared::inos` is a leaf, held across no operation of the target.
 

@@ -1,11 +1,12 @@
 //! Replaying a trace on a file system, verified.
 //!
-//! Every operation is asked for again and must end as it did: with the same error or none, every read with the bytes that
-//! the trace has, and at the end the tree must be the one that was recorded ([`verify_tree`]).
+//! Every operation is asked for again and must end as it did: with the same error or none, every read with
+//! the bytes that the trace has, and at the end the tree must be the one that was recorded ([`verify_tree`]).
 //!
-//! In the order of the trace one operation follows the other, and with a [`ManualClock`] that the trace's times move the
-//! result is the same each time, to the block. With [`Order::Recorded`] as many threads as recorded ones ask at once: those
-//! of one thread in its order, those on one file in the trace's ([`schedule`]).
+//! In the order of the trace one operation follows the other, and with a [`ManualClock`] that the trace's
+//! times move the result is the same each time, to the block. With [`Order::Recorded`] as many threads as
+//! recorded ones ask at once: those of one thread in its order, those on one file in the trace's
+//! ([`schedule`]).
 //!
 //! Memory: the trace's window, one buffer for each thread, and a few words for each file that is held.
 
@@ -62,8 +63,8 @@ const TICKS_MAX: u64 = 600;
 /// Operations between two reports of progress.
 const REPORT_EVERY: u64 = 4096;
 
-/// Replays a trace on `target`, whose clock is `clock` where the trace's times move it. What comes after the operations, the
-/// tree, is left in `reader` but for its first file, which is returned.
+/// Replays a trace on `target`, whose clock is `clock` where the trace's times move it. What comes after the
+/// operations, the tree, is left in `reader` but for its first file, which is returned.
 pub fn replay<R: Read>(
     reader: &mut TraceReader<R>,
     target: &dyn Files,
@@ -279,8 +280,8 @@ impl Pace<'_> {
     }
 }
 
-/// Compares the tree of `files` with that at the end of a trace, of which `first` was read already. What differs comes back
-/// in words; `None` where the trace does not have its end.
+/// Compares the tree of `files` with that at the end of a trace, of which `first` was read already. What
+/// differs comes back in words; `None` where the trace does not have its end.
 pub fn verify_tree<R: Read>(
     reader: &mut TraceReader<R>,
     first: Option<TreeEntry>,

@@ -1,8 +1,9 @@
 //! Which thread of a replay asks for what, and when it may.
 //!
-//! Each recorded thread has a lane. An operation waits until all earlier ones on its files are done, wherever they ran: each
-//! takes, in the order of the trace, a numbered turn at each of its files. As every lane takes its operations in that order
-//! too, the earliest one that is not done can always go on, so no lane waits for ever.
+//! Each recorded thread has a lane. An operation waits until all earlier ones on its files are done, wherever
+//! they ran: each takes, in the order of the trace, a numbered turn at each of its files. As every lane takes
+//! its operations in that order too, the earliest one that is not done can always go on, so no lane waits for
+//! ever.
 //!
 //! Lock: `Turns::done` is a leaf.
 

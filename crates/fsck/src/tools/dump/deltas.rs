@@ -1,7 +1,7 @@
 //! What `dump` shows of a file's deltas: the zone, its records, and the compact pages with theirs.
 //!
-//! A record's state is `ok`, what a check says of it, or why it does not count: `masked` by one in the zone or in a later
-//! compact page, or `forgotten` with its compact page, which waits to be freed.
+//! A record's state is `ok`, what a check says of it, or why it does not count: `masked` by one in the zone
+//! or in a later compact page, or `forgotten` with its compact page, which waits to be freed.
 
 use super::{Dump, DumpError, Record, Value, text};
 use crate::deltas::{self, Bases, Delta, Deltas};

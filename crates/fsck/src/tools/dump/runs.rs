@@ -2,8 +2,8 @@
 
 use medfs_format::{BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, is_block};
 
-/// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`, the mark of a compressed
-/// cluster as `page:compressed`.
+/// Addresses as `page:first-last` runs; pages without a block yet as `page:new` or `first-last:new`, the mark
+/// of a compressed cluster as `page:compressed`.
 pub(super) fn runs(addrs: impl Iterator<Item = BlockAddr>) -> String {
     let mut out: Vec<(u64, BlockAddr, u64)> = Vec::new();
     for (page, addr) in (0u64..).zip(addrs).filter(|(_, a)| *a != NULL_ADDR) {

@@ -1,4 +1,5 @@
-//! What `dump` shows of shared record nodes: each file's entry, and whether it stands for an inode block; and of removed names.
+//! What `dump` shows of shared record nodes: each file's entry, and whether it stands for an inode block; and
+//! of removed names.
 
 use super::{Dump, DumpError, Record, Value, codec_name, text};
 use crate::log;

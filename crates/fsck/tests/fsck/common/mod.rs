@@ -140,8 +140,8 @@ pub fn judge(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether a code is of what only volumes with deltas have: `deltas.rs` plants these faults, `clusters.rs` those of compressed
-/// clusters, `faults.rs` the others.
+/// Whether a code is of what only volumes with deltas have: `deltas.rs` plants these faults, `clusters.rs`
+/// those of compressed clusters, `faults.rs` the others.
 pub fn is_of_deltas(code: medfs_fsck::Code) -> bool {
     use medfs_fsck::Code;
     code == Code::SuperblockKinds || (Code::DeltaZone..Code::ClusterPlace).contains(&code)
@@ -153,7 +153,8 @@ pub fn is_of_clusters(code: medfs_fsck::Code) -> bool {
     (Code::ClusterPlace..Code::Unreadable).contains(&code) || code == Code::SavedBlocks
 }
 
-/// Whether a code is of what a device does not read or write, and of the fsync log: `medium.rs` and `special.rs` plant these faults.
+/// Whether a code is of what a device does not read or write, and of the fsync log: `medium.rs` and
+/// `special.rs` plant these faults.
 pub fn is_of_medium(code: medfs_fsck::Code) -> bool {
     use medfs_fsck::Code;
     code >= Code::Unreadable

@@ -80,7 +80,8 @@ fn row_of(title: &str, groups: &[Group<'_>], each: usize, schemes: &[String], sc
     svg.finish(width.min(SCROLLS))
 }
 
-/// For each workload a group of stacked bars, one for each scheme: bytes written by cause, in relation to the first scheme.
+/// For each workload a group of stacked bars, one for each scheme: bytes written by cause, in relation to the
+/// first scheme.
 pub(in crate::report) fn causes(title: &str, cells: &[&Named<Cell>], schemes: &[String]) -> String {
     let groups = groups(cells, schemes);
     if groups.is_empty() {

@@ -1,4 +1,5 @@
-//! The plots, each a figure of the page: bars with the paper's marks, stacked bars by cause, lines, distributions, planes, maps.
+//! The plots, each a figure of the page: bars with the paper's marks, stacked bars by cause, lines,
+//! distributions, planes, maps.
 
 mod bars;
 mod causes;
@@ -47,7 +48,8 @@ impl Palette {
     }
 }
 
-/// The upright scale of a plot: a line across, from `left` to `right`, at each of its ticks, and what `label` makes of that.
+/// The upright scale of a plot: a line across, from `left` to `right`, at each of its ticks, and what `label`
+/// makes of that.
 fn scale_up(
     svg: &mut Svg,
     ticks: &[f64],

@@ -4,7 +4,8 @@ use super::{LEAST, Palette, WIDTH, figure};
 use crate::cell::{FileExtents, HotFile, SegmentMap};
 use crate::report::svg::{Anchor, Svg, colour, tick_label};
 
-/// The plane of hotness: where it begins, how large it is, and how far its edge is from zero, as dots are moved a little aside.
+/// The plane of hotness: where it begins, how large it is, and how far its edge is from zero, as dots are
+/// moved a little aside.
 const LEFT: f64 = 58.0;
 const TOP: f64 = 30.0;
 const ACROSS: f64 = WIDTH - 72.0;

@@ -55,7 +55,8 @@ struct Figures<'s> {
 }
 
 impl Section {
-    /// All figures in one table where they are few; of many those that sum up or have the paper's beside them, and all, folded.
+    /// All figures in one table where they are few; of many those that sum up or have the paper's beside
+    /// them, and all, folded.
     fn tables(&self) -> Vec<Figures<'_>> {
         let all: Vec<&Line> = self.rows.iter().collect();
         if all.len() <= ROWS_OPEN {

@@ -75,7 +75,8 @@ fn group_rows<'f>(figure: &'f Figure, unit: &str) -> Vec<&'f Row> {
     if labels < 2 || !(2..=SERIES_MOST).contains(&schemes) { Vec::new() } else { rows }
 }
 
-/// Bars, and a plot of groups for each unit whose rows make any; rows in groups are no bars of their own unless they are the paper's.
+/// Bars, and a plot of groups for each unit whose rows make any; rows in groups are no bars of their own
+/// unless they are the paper's.
 fn bars_and_groups(figure: &Figure) -> String {
     let units = units(figure.rows.iter());
     let grouped: Vec<(&str, Vec<&Row>)> =

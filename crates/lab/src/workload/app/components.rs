@@ -1,5 +1,5 @@
-//! The files of a task, and what can be done to them: a database for each kind of transaction, temporary files, data files
-//! small and large, downloads.
+//! The files of a task, and what can be done to them: a database for each kind of transaction, temporary
+//! files, data files small and large, downloads.
 
 use crate::backend::{Open, write_file};
 use crate::content::{Content, Writer};
@@ -37,11 +37,11 @@ const BLOB_ROWS_PAGE: u64 = 2;
 
 /// Bytes of a row's payload in a table of states.
 const PAYLOAD: usize = 400;
-/// Standard deviation of the logarithm of how much of a page an update changes. With it 70% of the updates change less than a
-/// tenth where the mean is 13.8%: the two figures that MedFS gives (sections 1 and 3).
+/// Standard deviation of the logarithm of how much of a page an update changes. With it 70% of the updates
+/// change less than a tenth where the mean is 13.8%: the two figures that MedFS gives (sections 1 and 3).
 const DIFFERENCE_SPREAD: f64 = 1.48;
-/// How much of that is the page's own: pages that change a lot do so again. Of TPC-C on SQLite (`tpcc-truncate`) it is this share of
-/// the variance, as `medfs lab work` shows.
+/// How much of that is the page's own: pages that change a lot do so again. Of TPC-C on SQLite
+/// (`tpcc-truncate`) it is this share of the variance, as `medfs lab work` shows.
 const DIFFERENCE_OWN: f64 = 0.5;
 /// Bytes that a new counter and a new stamp change, and least bytes of an update.
 const COUNTER: usize = 12;

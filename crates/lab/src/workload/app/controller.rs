@@ -1,9 +1,10 @@
 //! What a task does next: whatever brings its characteristics towards the table's.
 //!
-//! Before each step the controller compares what the task wrote so far with its row: too few updates ask for an update, too
-//! little difference for one that changes much, too little compression for content that compresses, too few reads for
-//! reads, too small requests for more pages in a step; the type of file is the one that is furthest behind its share. So the characteristics of a long enough task are the
-//! table's, whatever its steps turn out to write; what is asked of SQLite is measured as everything else is.
+//! Before each step the controller compares what the task wrote so far with its row: too few updates ask for
+//! an update, too little difference for one that changes much, too little compression for content that
+//! compresses, too few reads for reads, too small requests for more pages in a step; the type of file is the
+//! one that is furthest behind its share. So the characteristics of a long enough task are the table's,
+//! whatever its steps turn out to write; what is asked of SQLite is measured as everything else is.
 
 use super::components::{Change, Files};
 use super::{AppSpec, TaskSpec};
@@ -22,15 +23,16 @@ const STEPS_MIN: f64 = 100.0;
 
 /// Share of a page's bytes that differ when it is replaced.
 const REPLACED: f64 = 0.95;
-/// Where updates differ too little the next ones are drawn from so much larger a mean, and from a smaller one where they differ too
-/// much: faster, as one large update outweighs many small ones.
+/// Where updates differ too little the next ones are drawn from so much larger a mean, and from a smaller one
+/// where they differ too much: faster, as one large update outweighs many small ones.
 const MEAN_CHANGES: [f64; 2] = [1.1, 1.0 / 1.3];
 /// Least and largest mean that they are drawn from.
 const MEANS: (f64, f64) = (0.002, 1.0);
 /// One of so many updates of databases replaces rows in the one with a log, where the differences have room for it.
 const LOGGED: u64 = 4;
 
-/// How much more of what does not compress is written where pages compress too well: for each point of a hundred so many.
+/// How much more of what does not compress is written where pages compress too well: for each point of a
+/// hundred so many.
 const PACKED_GAIN: f64 = 10.0;
 
 /// A task in progress.
@@ -90,8 +92,9 @@ impl Task {
         })
     }
 
-    /// How many pages of rows may be replaced without going beyond the table's difference. A database with a log writes each
-    /// several times: to its log, over an older frame of it, in its place, and with the pages that lead to it.
+    /// How many pages of rows may be replaced without going beyond the table's difference. A database with a
+    /// log writes each several times: to its log, over an older frame of it, in its place, and with the pages
+    /// that lead to it.
     fn room(&self) -> u64 {
         const TIMES: f64 = 10.0;
         let (t, page) = (&self.done, 4096.0);
@@ -118,8 +121,8 @@ impl Task {
         self.done
     }
 
-    /// One step; `app` is what the whole application did so far, of which compression, reads and the size of requests are
-    /// characteristics.
+    /// One step; `app` is what the whole application did so far, of which compression, reads and the size of
+    /// requests are characteristics.
     /// Returns what the step did.
     pub(super) fn step(&mut self, stage: &Stage, app: Totals) -> Result<Totals> {
         let before = stage.meter.totals();

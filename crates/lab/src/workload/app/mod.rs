@@ -1,9 +1,9 @@
-//! The seven applications of MedFS's Tables 1 and 2, synthesised: the measured characteristics of each task are those of the
-//! table, and so is what the task is made of (databases, temporary files, data files).
+//! The seven applications of MedFS's Tables 1 and 2, synthesised: the measured characteristics of each task
+//! are those of the table, and so is what the task is made of (databases, temporary files, data files).
 //!
-//! A task does one small thing after the other; which one is decided by how far its characteristics are from the table's so
-//! far (`controller`). What it does is real: transactions of SQLite, edits of records in place, new versions of files, downloads
-//! (`components`). The tables are in `experiments/apps.toml`.
+//! A task does one small thing after the other; which one is decided by how far its characteristics are from
+//! the table's so far (`controller`). What it does is real: transactions of SQLite, edits of records in
+//! place, new versions of files, downloads (`components`). The tables are in `experiments/apps.toml`.
 
 mod components;
 mod controller;
@@ -160,7 +160,8 @@ pub fn run_spec(stage: &Stage, spec: &AppSpec) -> Result<Values> {
     Ok(Values::new())
 }
 
-/// One task of an application, as often as is needed to write `LEAST_BYTES` at this scale; the value `runs` says how often.
+/// One task of an application, as often as is needed to write `LEAST_BYTES` at this scale; the value `runs`
+/// says how often.
 pub fn run_task(stage: &Stage, spec: &AppSpec, task: &TaskSpec) -> Result<Values> {
     let once = task.volume_mb * 1e6;
     let wanted = (once * stage.scale).max(LEAST_BYTES);

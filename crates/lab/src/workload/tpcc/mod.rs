@@ -1,8 +1,8 @@
 //! TPC-C on SQLite: its nine tables, its five transactions in their mix, and its consistency conditions.
 //!
-//! One warehouse with ten districts. The population is a tenth of the standard's (300 customers in a district, 10,000 items), as
-//! phones and cards are smaller than servers; what a transaction does is the standard's (revision 5.11, clauses 2.4 to 2.8),
-//! without terminals and think times.
+//! One warehouse with ten districts. The population is a tenth of the standard's (300 customers in a
+//! district, 10,000 items), as phones and cards are smaller than servers; what a transaction does is the
+//! standard's (revision 5.11, clauses 2.4 to 2.8), without terminals and think times.
 
 mod check;
 mod load;

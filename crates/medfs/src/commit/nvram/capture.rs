@@ -117,7 +117,8 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
 }
 
 impl<'s> Capture<'s> {
-    /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was taken is returned all the same.
+    /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was
+    /// taken is returned all the same.
     pub(super) fn take(on: &Recorder<'_>, file: &'s StagedFile<'s>) -> (Capture<'s>, Result<(), Left>) {
         let state = file.inode.lock.write();
         let named = file.naming == Naming::Record || on.tree.needs_dentry_mark(file.inode).unwrap_or(true);
@@ -192,7 +193,8 @@ impl<'s> Capture<'s> {
         Ok(())
     }
 
-    /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older record has it.
+    /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older
+    /// record has it.
     fn smallest(
         &mut self,
         on: &Recorder<'_>,
@@ -289,8 +291,9 @@ impl<'s> Capture<'s> {
         Ok(())
     }
 
-    /// The blocks of the record's pages. All stay as they are, also where a page starts from others: a page that was overwritten in place would leave no
-    /// node for the roll-forward log to write, and nothing to tell recovery that the record is older.
+    /// The blocks of the record's pages. All stay as they are, also where a page starts from others: a page
+    /// that was overwritten in place would leave no node for the roll-forward log to write, and nothing to
+    /// tell recovery that the record is older.
     pub(super) fn bases(&self) -> impl Iterator<Item = BlockAddr> + '_ {
         self.pages.iter().map(|page| page.block).filter(|&addr| is_block(addr))
     }

@@ -1,16 +1,18 @@
-//! The journal in NVRAM as a sink of commits (Delta Journaling, TCE'14, section III): an fsync of little is a record of deltas beside the
-//! volume, and writes no block.
+//! The journal in NVRAM as a sink of commits (Delta Journaling, TCE'14, section III): an fsync of little is a
+//! record of deltas beside the volume, and writes no block.
 //!
-//! A record says of each changed page and node what differs from the block that its address names. Its pages stay dirty, without a new
-//! block, until a checkpoint writes them; its nodes stay dirty as those of a shared record node do. Names are told as the roll-forward log tells
-//! them: by the inode of a file that is new or was renamed, and by lists of names that files lost. That log is asked first whether roll-forward
-//! would bring back what changed, and gets the sets that are no little change.
+//! A record says of each changed page and node what differs from the block that its address names. Its pages
+//! stay dirty, without a new block, until a checkpoint writes them; its nodes stay dirty as those of a shared
+//! record node do. Names are told as the roll-forward log tells them: by the inode of a file that is new or
+//! was renamed, and by lists of names that files lost. That log is asked first whether roll-forward would
+//! bring back what changed, and gets the sets that are no little change.
 //!
 //! Invariants:
 //! 1. A record rests on durable blocks alone: what its nodes name and what its deltas start from.
 //! 2. What a delta starts from stays as it is until the next checkpoint: it is not overwritten in place
 //!    ([`InNvram`](crate::map::journaled::InNvram)), and the segments reuse no block before that.
-//! 3. A checkpoint writes every page that a record holds, so that the pack which makes all records void has their content.
+//! 3. A checkpoint writes every page that a record holds, so that the pack which makes all records void has
+//!    their content.
 //! 4. A page of a record that is not dirty any more, or was cut off, is revoked by the next record of its file.
 //!
 //! Locks: the set's; the inode's while its changes are taken; the ring's, which is not held together with an inode's.
@@ -180,7 +182,8 @@ impl CommitSink for NvramJournal {
             Err(left) => left,
         };
         self.ring.left(left);
-        // A full ring: one checkpoint for as many fsyncs as it has room for. A memory that failed: what it holds must not depend on it any longer.
+        // A full ring: one checkpoint for as many fsyncs as it has room for. A memory that failed: what it
+        // holds must not depend on it any longer.
         let checkpoint = matches!(left, Left::Full | Left::Failed) && tree.since.in_nvram.any();
         if checkpoint { CheckpointSink.commit(tree, set) } else { self.log.commit(tree, set) }
     }

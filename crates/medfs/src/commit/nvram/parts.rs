@@ -1,12 +1,13 @@
-//! What pages of a database's journal or log are nearly made of, for records in NVRAM: parts of the database's blocks, and of frames that
-//! older records have.
+//! What pages of a database's journal or log are nearly made of, for records in NVRAM: parts of the
+//! database's blocks, and of frames that older records have.
 //!
-//! A slice ([`crate::xref::sqlite_wal`]) names a page of the database, which must then stay what it is for as long as the log has it. A part names a
-//! block, and only until the next checkpoint, before which no block gets other content: it matters neither whether the database's page is dirty
-//! nor what becomes of it.
+//! A slice ([`crate::xref::sqlite_wal`]) names a page of the database, which must then stay what it is for as
+//! long as the log has it. A part names a block, and only until the next checkpoint, before which no block
+//! gets other content: it matters neither whether the database's page is dirty nor what becomes of it.
 //!
-//! Invariant: a block is noted as one that a record starts from before it is looked at, while nobody writes pages of its file.
-//! Locks: called with the inode's lock held; those of the database are tried and never waited for.
+//! Invariant: a block is noted as one that a record starts from before it is looked at, while nobody writes
+//! pages of its file. Locks: called with the inode's lock held; those of the database are tried and never
+//! waited for.
 
 use super::recorder::Recorder;
 use crate::error::Result;

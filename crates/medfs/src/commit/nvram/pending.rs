@@ -1,6 +1,8 @@
-//! Whether fsyncs may lie in an NVRAM when a volume is opened, and whether the memory that is given is the one that has them.
+//! Whether fsyncs may lie in an NVRAM when a volume is opened, and whether the memory that is given is the
+//! one that has them.
 //!
-//! The superblock says which generation may; the checkpoint of an unmount made under a later version than it notes says that none does.
+//! The superblock says which generation may; the checkpoint of an unmount made under a later version than it
+//! notes says that none does.
 
 use super::ring::{failed, nvram_journal};
 use crate::commit::recovery::Records;
@@ -19,11 +21,13 @@ pub(crate) enum Pending {
     Nothing,
     /// Those that the memory has.
     Records(Records),
-    /// They are left behind, with all that was fsynced since the last checkpoint: without them the rest of it says nothing.
+    /// They are left behind, with all that was fsynced since the last checkpoint: without them the rest of it
+    /// says nothing.
     Leave,
 }
 
-/// Looks at what superblock, checkpoint and memory say. `Incompatible` where fsyncs would be lost, or those of another volume.
+/// Looks at what superblock, checkpoint and memory say. `Incompatible` where fsyncs would be lost, or those
+/// of another volume.
 pub(crate) fn pending(
     sb: &RawSuperblock,
     header: &RawCheckpoint,

@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Records persist in order, one at a time, so that at most the last can be torn.
 //! 2. The metadata names the first record that counts before anything overwrites the one before it.
-//! 3. The superblock says that the memory may hold fsyncs before the first record is made, and until a checkpoint is durable that has them.
+//! 3. The superblock says that the memory may hold fsyncs before the first record is made, and until a
+//!    checkpoint is durable that has them.
 //! 4. After a failure of the memory nothing is written to it any more.
 //!
 //! Locks: the ring's, inside which the order of the chain is asked for.
@@ -292,7 +293,8 @@ impl Ring {
     }
 }
 
-/// The number of a journal that begins now: made of the moment, so that neither a copy of the volume nor another memory has one that is the same.
+/// The number of a journal that begins now: made of the moment, so that neither a copy of the volume nor
+/// another memory has one that is the same.
 fn generation(map: &Map, previous: u64, checkpoint: u64) -> u64 {
     let (now, since) = (map.clock.now(), map.clock.monotonic());
     let moment = [now.secs as u64, now.nanos.into(), since.as_nanos() as u64, previous];

@@ -1,16 +1,16 @@
 //! The chain of nodes written after the last checkpoint.
 //!
-//! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A node belongs
-//! to the chain while its footer carries the version (and checksum) of the checkpoint. A block that cannot be read ends the chain, unless
-//! there are nodes of it behind.
+//! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A
+//! node belongs to the chain while its footer carries the version (and checksum) of the checkpoint. A block
+//! that cannot be read ends the chain, unless there are nodes of it behind.
 //!
-//! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any that wrote
-//! behind it, as each ends with a flush of all before. So the chain ends there too. The same holds for a shared record node;
-//! each of its entries is a link of its own, an inode block with the fsync mark that is made of its base. A node of removed names is
-//! not a link: it counts at its place between two.
+//! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any
+//! that wrote behind it, as each ends with a flush of all before. So the chain ends there too. The same holds
+//! for a shared record node; each of its entries is a link of its own, an inode block with the fsync mark
+//! that is made of its base. A node of removed names is not a link: it counts at its place between two.
 //!
-//! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the node's fsync had not returned, nor had
-//! any that wrote behind it: the chain ends before it.
+//! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the
+//! node's fsync had not returned, nor had any that wrote behind it: the chain ends before it.
 //!
 //! A record in NVRAM says how many blocks of the chain were placed before it; what it says of nodes are links there.
 //!
@@ -164,8 +164,9 @@ fn is_torn(store: &Store, block: &Block) -> bool {
     rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
 }
 
-/// Whether there are nodes of the chain behind a block that cannot be read: in its segment or, where it is the last of it, in another
-/// one. Otherwise it is taken for the one that was being written when power was lost, or the one to be written next.
+/// Whether there are nodes of the chain behind a block that cannot be read: in its segment or, where it is
+/// the last of it, in another one. Otherwise it is taken for the one that was being written when power was
+/// lost, or the one to be written next.
 fn goes_on_behind(store: &Store, addr: BlockAddr, version: ChainVersion) -> bool {
     let end = store.geo.seg_start(store.geo.segno(addr)) + BLOCKS_PER_SEG;
     let belongs = |addr: BlockAddr| {
@@ -217,8 +218,9 @@ fn bad_record(record: &PlacedRecord<'_>, field: &'static str, value: String) -> 
 }
 
 impl Chain {
-    /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it, before a sealed node that was
-    /// not stored with all that it depends on, and, against damage, where it meets itself.
+    /// Follows the chain; `most` blocks of it stay in memory. It ends at a block that does not belong to it,
+    /// before a sealed node that was not stored with all that it depends on, and, against damage, where it
+    /// meets itself.
     pub(super) fn read(store: &Store, most: usize, records: &Records) -> Result<Chain> {
         let mut chain =
             Chain { blocks: RefCell::new(Blocks { most, ..Blocks::default() }), ..Chain::default() };
@@ -240,7 +242,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The same chain ending before a node. The blocks behind it stay its own, so that nothing is written there before the next checkpoint.
+    /// The same chain ending before a node. The blocks behind it stay its own, so that nothing is written
+    /// there before the next checkpoint.
     fn up_to(self, store: &Store, end: BlockAddr, records: &Records) -> Result<Chain> {
         let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
         chain.follow(store, Some(end), records, |_, _| ())?;
@@ -248,7 +251,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `met` sees the nodes that belong to it.
+    /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `met`
+    /// sees the nodes that belong to it.
     fn follow(
         &mut self,
         store: &Store,

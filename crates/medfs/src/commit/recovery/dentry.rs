@@ -44,8 +44,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes the name from a renamed file that it had in the checkpoint: a file of the checkpoint carries the dentry mark for
-    /// that reason alone.
+    /// Takes the name from a renamed file that it had in the checkpoint: a file of the checkpoint carries the
+    /// dentry mark for that reason alone.
     pub(super) fn leave_old_name(&mut self, inode: &Inode) -> Result<()> {
         let tree = self.tree;
         let Some((parent, name)) = self.old_names.remove(&inode.ino) else { return Ok(()) };
@@ -99,8 +99,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Frees the directories whose names files have now. One that is not empty was emptied or moved by changes that no fsync recorded
-    /// (medfs makes a checkpoint instead; other drivers may not): it stays, under a name beside its own.
+    /// Frees the directories whose names files have now. One that is not empty was emptied or moved by
+    /// changes that no fsync recorded (medfs makes a checkpoint instead; other drivers may not): it stays,
+    /// under a name beside its own.
     pub(super) fn settle_replaced_dirs(&mut self) -> Result<()> {
         let tree = self.tree;
         for (parent, dir, name) in std::mem::take(&mut self.replaced_dirs) {

@@ -1,5 +1,6 @@
-//! Recovery: brings back at mount what became durable, from a list of sources: the last checkpoint, and what was fsynced after it, by the
-//! chain of nodes and by the journal in NVRAM, merged in their order ([`RecoverySource`]).
+//! Recovery: brings back at mount what became durable, from a list of sources: the last checkpoint, and what
+//! was fsynced after it, by the chain of nodes and by the journal in NVRAM, merged in their order
+//! ([`RecoverySource`]).
 //!
 //! The nodes that fsyncs wrote form a chain in the warm node log (see [`chain`]). Recovery replays it into memory in
 //! the order in which it was written: attributes, extended attributes, inline content and addresses ([`file`]), and the
@@ -69,7 +70,8 @@ struct Replay<'a> {
     recovered: Recovered,
 }
 
-/// Where a mount finds what became durable. Mounting walks a list of sources, the oldest state first: each brings back what is newer.
+/// Where a mount finds what became durable. Mounting walks a list of sources, the oldest state first: each
+/// brings back what is newer.
 pub(crate) trait RecoverySource {
     /// Whether what it has is newer than the last checkpoint.
     fn is_newer(&self) -> bool;
@@ -89,7 +91,8 @@ pub(crate) fn sources(records: Records) -> [Box<dyn RecoverySource>; 2] {
     [Box::new(LastCheckpoint), Box::new(Fsynced { chain: None, records })]
 }
 
-/// The last checkpoint: what it lists of hidden files, and files without a name, which are freed unless the volume is read-only.
+/// The last checkpoint: what it lists of hidden files, and files without a name, which are freed unless the
+/// volume is read-only.
 struct LastCheckpoint;
 
 impl RecoverySource for LastCheckpoint {
@@ -117,7 +120,8 @@ impl RecoverySource for LastCheckpoint {
     }
 }
 
-/// The chain of fsynced nodes, which is read when it is first asked for, once, and the records in NVRAM that lie between them.
+/// The chain of fsynced nodes, which is read when it is first asked for, once, and the records in NVRAM that
+/// lie between them.
 struct Fsynced {
     chain: Option<Chain>,
     records: Records,
@@ -174,7 +178,8 @@ impl RecoverySource for Fsynced {
         })
     }
 
-    /// As after a replay there is now something for a checkpoint to write, so that nodes written later do not lead into the old chain.
+    /// As after a replay there is now something for a checkpoint to write, so that nodes written later do not
+    /// lead into the old chain.
     fn leave(&mut self, tree: &Tree) -> Result<()> {
         if tree.read_only { Ok(()) } else { pin(tree, self.chain(tree)?) }
     }
@@ -375,7 +380,8 @@ impl Replay<'_> {
             self.tree.inodes.release(ino, 1);
         }
         self.settle_replaced_dirs()?;
-        // What the chain's files were made from before counts no more: its blocks stay until the next checkpoint anyway.
+        // What the chain's files were made from before counts no more: its blocks stay until the next
+        // checkpoint anyway.
         self.tree.dependents.committed();
         for (&ino, inode) in &self.nameless {
             if self.tree.dependents.others_need_any(ino) {

@@ -1,8 +1,10 @@
-//! Pages of recovered files that records in NVRAM hold: they become dirty pages, which the checkpoint of the mount writes.
+//! Pages of recovered files that records in NVRAM hold: they become dirty pages, which the checkpoint of the
+//! mount writes.
 //!
 //! Records are replayed in their order, as a page may start from what an older one made.
 //!
-//! Invariant: what a page starts from is pinned, and not overwritten in place, before anything is written: a second crash finds the same.
+//! Invariant: what a page starts from is pinned, and not overwritten in place, before anything is written: a
+//! second crash finds the same.
 
 use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};

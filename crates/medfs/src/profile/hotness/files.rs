@@ -1,10 +1,11 @@
-//! What is remembered of each file: how often it was read and written, in this window and on average before, and whether
-//! what is read of it follows each other; and its habits since its first write.
+//! What is remembered of each file: how often it was read and written, in this window and on average before,
+//! and whether what is read of it follows each other; and its habits since its first write.
 //!
 //! Invariants: a shard holds a bounded number of files; finding, noting and letting one go takes bounded time. `index`
 //! names the slot of each file, and nothing else.
-//! Files leave when they are freed, when they were not touched for [`FORGET_AFTER`] windows, and, where there is no room
-//! for another one, by a clock's hand that passes over those in use. Of a file that was written the habits stay until then: it rests.
+//! Files leave when they are freed, when they were not touched for [`FORGET_AFTER`] windows, and, where there
+//! is no room for another one, by a clock's hand that passes over those in use. Of a file that was written
+//! the habits stay until then: it rests.
 
 use super::kmeans::{Centroids, Point};
 use super::{FEW_WRITES, Hotness};

@@ -1,12 +1,14 @@
 //! Four groups of files by K-means, on a logarithmic scale (MedFS, section 4.2.1).
 //!
-//! A file is a [`Point`]: how often it is read and written in a window. Each centroid stands for one [`Hotness`] from the
-//! start, so that a group keeps its name while it moves. Rounds go on from where the last ones ended, or, where that makes
-//! much closer groups, from the corners of where the files are: K-means alone would not leave a bad division.
+//! A file is a [`Point`]: how often it is read and written in a window. Each centroid stands for one
+//! [`Hotness`] from the start, so that a group keeps its name while it moves. Rounds go on from where the
+//! last ones ended, or, where that makes much closer groups, from the corners of where the files are: K-means
+//! alone would not leave a bad division.
 //!
 //! Invariants, which keep the names true whatever files there are:
-//! - A cold coordinate is [`COLD_MOST`] at most, a hot one [`HOT_LEAST`] at least and [`GAP`] above every cold one of its
-//!   axis. So what is read more often is never colder by that, and files that all are busy are not called cold.
+//! - A cold coordinate is [`COLD_MOST`] at most, a hot one [`HOT_LEAST`] at least and [`GAP`] above every
+//!   cold one of its axis. So what is read more often is never colder by that, and files that all are busy
+//!   are not called cold.
 //! - Each centroid has its start as a member, weighing one file: a group of no file or few goes back there.
 //! - Coordinates are finite: counts are.
 

@@ -1,9 +1,9 @@
 //! Hcluster: which files are read and written often (MedFS, section 4.2.1).
 //!
-//! Calls of read and write are counted for each file in windows of time (the paper's T, 60 s; `hot_window=`). The average
-//! of a file's windows, each weighing half of the next one, is a point on a logarithmic scale, and K-means divides the
-//! points into four groups. A file is judged by the nearest centroid, in constant time; the centroids move off the
-//! critical path, when the volume is idle ([`Hcluster::recluster`]).
+//! Calls of read and write are counted for each file in windows of time (the paper's T, 60 s; `hot_window=`).
+//! The average of a file's windows, each weighing half of the next one, is a point on a logarithmic scale,
+//! and K-means divides the points into four groups. A file is judged by the nearest centroid, in constant
+//! time; the centroids move off the critical path, when the volume is idle ([`Hcluster::recluster`]).
 //!
 //! Counted is what reaches the engine. The kernel's page cache sits above a mount: a file that is read a thousand times
 //! from there is read once here, which is what a delta costs too. Many small writes between two fsyncs are one here.
@@ -15,7 +15,8 @@
 //! - A file whose counts in the present window are above its average is judged by these: what gets busy is hot at once,
 //!   what ceases to be cools down over the next windows.
 //!
-//! Beside that the habits of a file are kept ([`crate::profile::habits`]), from its first write on: one look finds both.
+//! Beside that the habits of a file are kept ([`crate::profile::habits`]), from its first write on: one look
+//! finds both.
 //!
 //! Nothing of this is on disk: after a mount every file is new. With a window of 60 s that costs a minute of knowledge.
 //!
@@ -159,7 +160,8 @@ impl Hcluster {
         self.shard(ino).lock().hotness(ino, now, &centroids)
     }
 
-    /// Whether most pages that are read of a file follow the one that was read before, in the same call or the one before.
+    /// Whether most pages that are read of a file follow the one that was read before, in the same call or
+    /// the one before.
     pub fn is_read_in_order(&self, ino: Ino) -> bool {
         self.shard(ino).lock().is_read_in_order(ino, self.now.load(Ordering::Relaxed))
     }

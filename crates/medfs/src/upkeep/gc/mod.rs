@@ -4,9 +4,9 @@
 //! of files are rewritten to the cold data log. The section is free after that checkpoint; until then the old blocks
 //! stay as they are (rule 1 of docs/ARCHITECTURE.md), so a crash in the middle loses nothing.
 //!
-//! Invariants: the section being emptied is withheld from the logs ([`medfs_store::Withheld`]). A block that cannot be
-//! moved (pinned file, no room) stays valid where it is, and its section is left alone for a while; one that is damaged or
-//! cannot be read, until the next mount. No writer hears of that.
+//! Invariants: the section being emptied is withheld from the logs ([`medfs_store::Withheld`]). A block that
+//! cannot be moved (pinned file, no room) stays valid where it is, and its section is left alone for a while;
+//! one that is damaged or cannot be read, until the next mount. No writer hears of that.
 //! Locks: `gc` for the whole of a cleaning; the others as [`crate::ranks`] orders them, none across steps.
 //! Kernel counterpart: `gc.c`, `f2fs_balance_fs` in `segment.c`.
 

@@ -1,11 +1,13 @@
 //! Room in the logs: what the next checkpoint will take of it, and what is done where ordinary writing finds none.
 //!
-//! What was overwritten since the last checkpoint cannot be used again before the next one, so logs run out of room long
-//! before the volume is full; then a checkpoint makes room, and cleaning where that does not suffice.
+//! What was overwritten since the last checkpoint cannot be used again before the next one, so logs run out
+//! of room long before the volume is full; then a checkpoint makes room, and cleaning where that does not
+//! suffice.
 //!
-//! Invariant: ordinary writing leaves as many free segments as the next checkpoint may need ([`Spare`](medfs_store::Spare)): what it
-//! will write is counted at the start of every operation, and written before it becomes more than there is room for.
-//! Locks: none are held by callers; see [`crate::upkeep::gc`].
+//! Invariant: ordinary writing leaves as many free segments as the next checkpoint may need
+//! ([`Spare`](medfs_store::Spare)): what it will write is counted at the start of every operation, and
+//! written before it becomes more than there is room for. Locks: none are held by callers; see
+//! [`crate::upkeep::gc`].
 
 use super::Gc;
 use crate::error::{Error, Result};
@@ -58,8 +60,8 @@ fn pages_of_checkpoint(fs: &FileOps) -> u64 {
 }
 
 impl Gc {
-    /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one, and by cleaning.
-    /// `NoSpace` where that does not bring it. No lock is held.
+    /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one,
+    /// and by cleaning. `NoSpace` where that does not bring it. No lock is held.
     pub(super) fn find_room_for(&self, fs: &FileOps, blocks: u64) -> Result<()> {
         if fs.has_room_for(blocks) || (fs.placement.give_back(&fs.store) && fs.has_room_for(blocks)) {
             return Ok(());

@@ -237,7 +237,8 @@ impl Random {
     }
 }
 
-/// File `f` has moved: blocks that it left are free for others after a checkpoint alone, so that every crash shows it with its content.
+/// File `f` has moved: blocks that it left are free for others after a checkpoint alone, so that every crash
+/// shows it with its content.
 pub(crate) fn crashes_show_what_moved(v: Volume, recorder: &RecordingDevice, f: Ino, expected: &[u8]) {
     let mut other = noisy_file(&v, "g", 3);
     v.fsync(f, false).expect("fsync");
