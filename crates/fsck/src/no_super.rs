@@ -25,7 +25,9 @@ use medfs_format::node::footer;
 use medfs_format::sit::test_bit;
 use medfs_format::summary::{LOG_COUNT, RawSummaryBlock, SUM_TYPE_NODE};
 use medfs_format::superblock::{MAGIC, RawSuperblock};
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, LOG_BLOCKS_PER_SEG, Nid, overprovision};
+use medfs_format::{
+    BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, LOG_BLOCKS_PER_SEG, Nid, overprovision,
+};
 use std::io;
 
 /// Blocks at the beginning in which a checkpoint pack is looked for (256 MiB): volumes of larger zones are
@@ -83,6 +85,13 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
         findings.add(Code::NoSuperblock, text);
         return Err(Stop::Fatal);
     };
+    if let Some(begin) = volume_behind(medium, &first.g)? {
+        let text = format!(
+            "neither copy of the superblock is usable, and a whole one lies at byte {begin}: the volume begins there, and not where this              device does ('losetup -o {begin} --show -f IMAGE' makes a device of it)"
+        );
+        findings.add(Code::NoSuperblock, text);
+        return Err(Stop::Fatal);
+    }
     if let Some(second) = best.next().filter(|c| (c.headers, c.votes) == (first.headers, first.votes)) {
         let text = format!(
             "neither copy of the superblock is usable, and the main area may begin at block {} or at {}",
@@ -105,6 +114,19 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
     let mut block = Block::boxed();
     *RawSuperblock::in_block_mut(&mut block) = sb;
     Ok(Rebuilt { sb: block, g })
+}
+
+/// The byte at which a volume begins whose areas are those that were found, but whose whole superblock does
+/// not lie at the beginning of the device: behind a partition table that is lost, say.
+fn volume_behind(medium: &Medium<'_>, found: &Geometry) -> io::Result<Option<u64>> {
+    for begin in 2..found.cp_blkaddr {
+        let block = medium.read(begin)?;
+        let there = RawSuperblock::in_block(&block).validate();
+        if there.is_ok_and(|there| begin.checked_add(there.cp_blkaddr) == Some(found.cp_blkaddr)) {
+            return Ok(Some(u64::from(begin) * BLOCK_SIZE as u64));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a device without a usable superblock shows where the areas of a volume are.

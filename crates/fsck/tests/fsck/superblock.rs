@@ -287,6 +287,29 @@ fn nothing_is_made_of_what_shows_nothing() {
     assert!(check(&zeros, &Options::default(), &mut |_| {}).unwrap().has(Code::NoSuperblock));
 }
 
+/// A whole card is named, whose partition table is lost: what is made for its beginning would ruin the volume
+/// behind it.
+#[test]
+fn a_volume_that_begins_elsewhere_is_left_alone() {
+    let volume = delta_volume("").dev.snapshot();
+    for begin in [2, 256, 512, 1024] {
+        let card = MemDevice::new(begin + volume.block_count());
+        for addr in 0..volume.block_count() {
+            card.write(begin + addr, &[&*read_block(&volume, addr).unwrap()], META).unwrap();
+        }
+        let before = card.snapshot();
+        let done = repair(&card, &Options::default(), &mut |_| {}).unwrap();
+        let found = &done.before.findings;
+        let place = format!("a whole one lies at byte {}", begin * 4096);
+        assert!(
+            found.iter().any(|f| f.code == Code::NoSuperblock && f.message.contains(&place)),
+            "{found:?}"
+        );
+        let same = |addr| read_block(&card, addr).unwrap().0 == read_block(&before, addr).unwrap().0;
+        assert!((0..card.block_count()).all(same), "nothing is written");
+    }
+}
+
 #[test]
 fn an_inode_whose_sizes_cannot_be_tells_nothing_of_the_superblock() {
     let dev = delta_volume("").dev.snapshot();
