@@ -164,7 +164,9 @@ fn a_mount_begins_with_what_its_owner_wants_to_know() {
 #[test]
 fn ctrl_c_says_what_is_left() {
     let s = Scratch::new();
-    let mut mkfs = System::new(binary());
+    // A job in the background of a shell ignores SIGINT, and so would all that it starts.
+    let mut mkfs = System::new("env");
+    mkfs.arg("--default-signal=INT").arg(binary());
     mkfs.args(["mkfs", "-q", "--size", "64M", "--from", "-"]).arg(s.image());
     let mut mkfs = mkfs.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The header of a file of 8 MiB in a tar archive, and a part of its content: more is waited for.
