@@ -114,16 +114,6 @@ fn last_block(block: &Block, addr: BlockAddr, start: BlockAddr, g: &Geometry) ->
     whole.then(|| start + header.cp_pack_total_block_count.get() - 1)
 }
 
-/// How many bytes of a copy may be wrong for it to be taken for one whatever its version says.
-const MOST_WRONG: usize = 16;
-
-/// Whether a block that no checksum speaks for was written as a copy of a header: what lay there before it
-/// has another version, and differs in more.
-fn is_copy(found: &Block, header: &Block) -> bool {
-    let wrong = found.0.iter().zip(&header.0).filter(|(a, b)| a != b).count();
-    version(found) == version(header) || wrong <= MOST_WRONG
-}
-
 /// Whether the last block of a pack is damaged, rather than one of an older pack that was there before.
 fn is_no_older_block(found: &Block, header: &Block) -> bool {
     if verify_checksum(found, 0).is_ok() {
@@ -133,9 +123,6 @@ fn is_no_older_block(found: &Block, header: &Block) -> bool {
         let mut right = Box::new(found.clone());
         bit.flip(&mut right);
         return version(&right) == version(header);
-    }
-    if is_copy(found, header) {
-        return true;
     }
     ![SUM_TYPE_DATA, SUM_TYPE_NODE].contains(&found.0[TYPE_AT])
 }

@@ -334,21 +334,6 @@ fn one_header_of_the_pack_in_force_is_enough() {
     }
 }
 
-/// A header of which some bytes are wrong was written as a header: power loss leaves what was there before.
-#[test]
-fn a_header_with_wrong_bytes_is_a_damaged_one() {
-    let filled = Filled::with(60, How { deltas: false, checkpoints: 2, both_packs: false });
-    let (_, first, last) = pack_in_force(&filled);
-    for addr in [first, last] {
-        for wrong in [&[2000][..], &[0], &[7, 100, 4000]] {
-            let mut header = *read_block(&filled.dev, addr.into()).unwrap();
-            wrong.iter().for_each(|&at| header.0[at] ^= 0xFF);
-            let done = filled.judge("a header", &[(addr, header)]);
-            assert!(done.before.has(Code::CheckpointHeader), "{wrong:?}: {:?}", done.before.findings);
-        }
-    }
-}
-
 #[test]
 fn a_volume_that_was_filled_has_its_last_checkpoint_in_both_packs() {
     for deltas in [true, false] {
