@@ -264,7 +264,7 @@ fn settled(opts: &MountOptions, store: &Store, deltas: &Deltas, read_only: bool)
         in_place: opts.in_place.or(Some(in_place)),
         dir_fsync: opts.dir_fsync.or(Some(dir_fsync)),
         delta: Some(deltas.mode),
-        repeat_deltas: Some(deltas.makes_repeats()),
+        cross_file_deltas: Some(deltas.makes_repeats()),
         ..opts.clone()
     }
 }

@@ -191,19 +191,19 @@ pub struct MountOptions {
     /// `compact_files=hot|all`.
     pub compact_files: CompactFiles,
     /// An fsync notes addresses that changed in direct nodes in the inode instead of writing these
-    /// (`note_addresses=on|off`).
-    pub note_addresses: bool,
+    /// (`addr_redo=on|off`).
+    pub addr_redo: bool,
     /// fsyncs of several files that wait together share a node block where each changed little
-    /// (`shared_records=on|off`).
-    pub shared_records: bool,
+    /// (`group_commit=on|off`).
+    pub group_commit: bool,
     /// The last node of an fsync is written with what it names, and one flush serves both (`seal=on|off`).
     pub seal: bool,
-    /// Pages that have no block yet may be deltas (`append_deltas=on|off`).
-    pub append_deltas: bool,
-    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`repeat_deltas=on|off`);
+    /// Pages that have no block yet may be deltas (`zero_base_deltas=on|off`).
+    pub zero_base_deltas: bool,
+    /// Pages of SQLite's journals and logs may be deltas of the database's blocks (`cross_file_deltas=on|off`);
     /// `None`: with compact pages. Without them such blocks have no other place, and what is made from them
     /// is written twice.
-    pub repeat_deltas: Option<bool>,
+    pub cross_file_deltas: Option<bool>,
     /// Pages of compressed clusters may be deltas of what these hold (`compress_deltas=on|off`).
     pub compress_deltas: bool,
     /// Length of the windows in which reads and writes of a file are counted (`hot_window=60s`; MedFS's T).
@@ -261,11 +261,11 @@ impl Default for MountOptions {
             compact_threshold: 5,
             inline_threshold: None,
             compact_files: CompactFiles::default(),
-            note_addresses: true,
-            shared_records: true,
+            addr_redo: true,
+            group_commit: true,
             seal: true,
-            append_deltas: true,
-            repeat_deltas: None,
+            zero_base_deltas: true,
+            cross_file_deltas: None,
             compress_deltas: true,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
@@ -328,7 +328,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,append_deltas=off,repeat_deltas=off,compress_deltas=off,note_addresses=off,shared_records=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
         );
         let expected = MountOptions {
             read_only: true,
@@ -359,11 +359,11 @@ mod tests {
             compact_threshold: 3,
             compact_files: CompactFiles::All,
             inline_threshold: Some(512),
-            append_deltas: false,
-            note_addresses: false,
-            shared_records: false,
+            zero_base_deltas: false,
+            addr_redo: false,
+            group_commit: false,
             seal: false,
-            repeat_deltas: Some(false),
+            cross_file_deltas: Some(false),
             compress_deltas: false,
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
@@ -379,7 +379,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,append_deltas=on,repeat_deltas=on,compress_deltas=on,note_addresses=on,shared_records=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -389,7 +389,7 @@ mod tests {
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,
-                repeat_deltas: Some(true),
+                cross_file_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
                 delta: Some(DeltaMode::Full),
                 loss: LossBounds { fsyncs: expected.loss.fsyncs, ..LossBounds::default() },
@@ -539,7 +539,7 @@ mod tests {
     fn what_was_taken_is_shown_as_it_would_be_given() {
         let given = "ro,noatime,sync,dirsync,disable_roll_forward,cache=3M,commit=250ms,fsync_mode=posix,dir_fsync=checkpoint,\
                      alloc_mode=reuse,in_place=ssr+fsync,min_fsync_blocks=4,mode=fragment:segment,nodiscard,background_gc=off,victim=greedy,noinline_data,noacl,delta=inline,\
-                     inline_threshold=512,compact_threshold=3,compact_files=all,norepeat_deltas,hot_window=90s,compress=zstd:7,\
+                     inline_threshold=512,compact_threshold=3,compact_files=all,nocross_file_deltas,hot_window=90s,compress=zstd:7,\
                      compress_log_size=4,compress_chksum,compress_mode=user,compress_extension=txt,compress_extension=so,\
                      nocompress_extension=zip";
         let shown = parsed(given).in_force();

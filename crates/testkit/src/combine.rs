@@ -20,13 +20,10 @@ const DELTA: [&str; 4] = ["off", "inline", "compact", "full"];
 const COMPRESS: [&str; 4] = ["off", "lzo", "lz4", "zstd"];
 /// Each extension of deltas with its options, on and off.
 const EXTENSIONS: [(&str, [&str; 2]); 4] = [
-    ("append_deltas", ["append_deltas=on", "append_deltas=off"]),
-    (
-        "dir_fsync and note_addresses",
-        ["dir_fsync=recover,note_addresses=on", "dir_fsync=checkpoint,note_addresses=off"],
-    ),
-    ("repeat_deltas", ["repeat_deltas=on", "repeat_deltas=off"]),
-    ("shared_records", ["shared_records=on", "shared_records=off"]),
+    ("zero_base_deltas", ["zero_base_deltas=on", "zero_base_deltas=off"]),
+    ("dir_fsync and addr_redo", ["dir_fsync=recover,addr_redo=on", "dir_fsync=checkpoint,addr_redo=off"]),
+    ("cross_file_deltas", ["cross_file_deltas=on", "cross_file_deltas=off"]),
+    ("group_commit", ["group_commit=on", "group_commit=off"]),
 ];
 /// Ways of the extensions.
 const WAYS: usize = 1 << EXTENSIONS.len();

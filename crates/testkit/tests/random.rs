@@ -321,10 +321,10 @@ fn long_run_on_deltas() {
         "in_place=force,hot_window=2s,compact_files=all",
         "in_place=off,cache=1M,hot_window=1s,compact_files=all",
         "in_place=fsync,hot_window=5s",
-        "delta=inline,repeat_deltas=on,in_place=fsync",
+        "delta=inline,cross_file_deltas=on,in_place=fsync",
         "delta=compact,compact_files=all",
-        "append_deltas=off,repeat_deltas=off,compact_files=all",
-        "note_addresses=off,compact_files=all",
+        "zero_base_deltas=off,cross_file_deltas=off,compact_files=all",
+        "addr_redo=off,compact_files=all",
     ] {
         println!("seed {seed}, {ops} operations on deltas, options {options}");
         let start = Instant::now();

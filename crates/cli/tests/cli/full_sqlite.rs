@@ -342,7 +342,7 @@ fn acknowledged_transactions_are_there_after_each_remount() {
 #[ignore = "takes MEDFS_ROUNDS rounds of some seconds for each set of options"]
 fn acknowledged_transactions_are_there_for_many_rounds() {
     let many = std::env::var("MEDFS_ROUNDS").map_or(20, |n| n.parse().expect("MEDFS_ROUNDS is a number"));
-    for options in ["", "repeat_deltas=off", "delta=off"] {
+    for options in ["", "cross_file_deltas=off", "delta=off"] {
         eprintln!("options '{options}'");
         rounds(options, many, Duration::from_secs(3));
     }

@@ -384,7 +384,7 @@ fn a_block_behind_the_places_of_compact_pages_is_freed() {
     let bed = bed();
     let dev = Arc::new(bed.dev.snapshot());
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
-    let options = MountOptions { append_deltas: false, ..MountOptions::default() };
+    let options = MountOptions { zero_base_deltas: false, ..MountOptions::default() };
     let v = Volume::open(dev.clone(), options, clock).expect("the volume opens");
     // A database keeps its zone when it grows that far.
     let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };

@@ -260,7 +260,7 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
     let with_inode =
         tree.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(tree, inode, least);
     // An inode that is not due takes the place of as many nodes as it speaks for.
-    let left_out = tree.deltas().zone(inode).note_addresses(if with_inode { 1 } else { 2 });
+    let left_out = tree.deltas().zone(inode).addr_redo(if with_inode { 1 } else { 2 });
     if with_inode || !left_out.nodes.is_empty() {
         tree.nodes.make_due(&inode.node, least);
     }

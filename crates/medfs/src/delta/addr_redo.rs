@@ -35,7 +35,7 @@ impl Zone<'_> {
     /// Notes what changed of a file's direct nodes, as far as there is room, where that is true of `fewest`
     /// nodes at least: these are not due any more. The inode block that is about to be written must get the
     /// notes.
-    pub(crate) fn note_addresses(&self, fewest: usize) -> Notes {
+    pub(crate) fn addr_redo(&self, fewest: usize) -> Notes {
         let mut taken = Notes::default();
         let room = match self.zone_header(self.inode) {
             Ok(Some(header)) if self.deltas.notes => self.room().saturating_sub(header.used.get().into()),

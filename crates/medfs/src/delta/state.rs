@@ -106,10 +106,10 @@ impl Deltas {
             mode,
             alone: None,
             below: None,
-            appends: opts.append_deltas,
-            repeats: opts.repeat_deltas.unwrap_or(matches!(mode, DeltaMode::Compact | DeltaMode::Full))
+            appends: opts.zero_base_deltas,
+            repeats: opts.cross_file_deltas.unwrap_or(matches!(mode, DeltaMode::Compact | DeltaMode::Full))
                 && mode != DeltaMode::Off,
-            notes: mode != DeltaMode::Off && opts.note_addresses,
+            notes: mode != DeltaMode::Off && opts.addr_redo,
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold
             } else {

@@ -222,7 +222,7 @@ mod tests {
             "delta=inline",
             "delta=compact,compact_files=all",
             "delta=full,compact_files=all",
-            "delta=full,append_deltas=off",
+            "delta=full,zero_base_deltas=off",
             "delta=off",
             "delta=off,compress=fpc,compact_files=all",
         ] {
@@ -319,7 +319,7 @@ mod tests {
         write(&content, &file, 990 * BLOCK_SIZE as u64, &text(99, BLOCK_SIZE));
         write_back(&content, &file, FSYNC);
         let _op = content.op().unwrap();
-        let notes = own.over(&content).zone(&file).note_addresses(1);
+        let notes = own.over(&content).zone(&file).addr_redo(1);
         assert!(notes.nodes.len() <= 1 && notes.notes.len() >= notes.nodes.len());
     }
 

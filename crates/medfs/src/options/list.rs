@@ -280,18 +280,18 @@ pub(super) const OPTIONS: &[Row] = &[
         itself,
         Some
     ),
-    switch!("append_deltas", append_deltas, "on", "Pages that have no block yet may be deltas."),
+    switch!("zero_base_deltas", zero_base_deltas, "on", "Pages that have no block yet may be deltas."),
     MountOption {
-        name: "repeat_deltas",
+        name: "cross_file_deltas",
         form: Switch,
         accepts: "",
         default: "on with compact pages",
         help: "Pages of SQLite's journals and logs may be deltas of the database's blocks.",
         set: |o, value| {
-            o.repeat_deltas = Some(value == "on");
+            o.cross_file_deltas = Some(value == "on");
             true
         },
-        show: |o| o.repeat_deltas.map(on_off).into_iter().collect(),
+        show: |o| o.cross_file_deltas.map(on_off).into_iter().collect(),
     },
     switch!(
         "compress_deltas",
@@ -300,14 +300,14 @@ pub(super) const OPTIONS: &[Row] = &[
         "Small updates of compressed files may be deltas of what their clusters hold."
     ),
     switch!(
-        "note_addresses",
-        note_addresses,
+        "addr_redo",
+        addr_redo,
         "on",
         "An fsync notes addresses that changed in direct nodes in the inode instead of writing these nodes."
     ),
     switch!(
-        "shared_records",
-        shared_records,
+        "group_commit",
+        group_commit,
         "on",
         "fsyncs of several files that wait together share a node block where each changed little."
     ),

@@ -36,7 +36,7 @@ fn shown(v: &Volume) -> Vec<u8> {
 
 #[test]
 fn an_fsync_writes_the_inode_and_no_direct_node() {
-    for (options, nodes) in [("in_place=off", 1), ("in_place=off,note_addresses=off", 2)] {
+    for (options, nodes) in [("in_place=off", 1), ("in_place=off,addr_redo=off", 2)] {
         let device = Arc::new(blank_delta(64));
         let v = open_device(&device, options);
         let (f, mut expected) = log(&v);
@@ -127,7 +127,7 @@ fn notes_do_not_outlive_their_fsync() {
 /// tells the size.
 #[test]
 fn a_node_with_pages_behind_the_end_does_not_make_a_file_longer() {
-    for options in ["in_place=off", "in_place=off,note_addresses=off"] {
+    for options in ["in_place=off", "in_place=off,addr_redo=off"] {
         for datasync in [true, false] {
             let device = Arc::new(blank_delta(64));
             let v = open_device(&device, options);

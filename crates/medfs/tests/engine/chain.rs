@@ -62,7 +62,7 @@ fn a_node_of_an_fsync_that_never_returned_is_not_taken_up_after_the_next_crash()
             v.close().unwrap();
         }
         let recorder = Arc::new(RecordingDevice::new(&device));
-        let v = open_with(recorder.clone(), "shared_records=off", Arc::new(ManualClock::new(START)));
+        let v = open_with(recorder.clone(), "group_commit=off", Arc::new(ManualClock::new(START)));
         let (a, b) = (at(&v, "a").unwrap().ino, at(&v, "b").unwrap().ino);
         write(&v, a, 2 * PAGE as u64, &noise(50));
         write(&v, b, 2 * PAGE as u64, &noises(60..66));

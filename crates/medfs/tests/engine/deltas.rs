@@ -223,7 +223,7 @@ fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
 
 #[test]
 fn a_large_file_keeps_room_for_deltas_however_it_is_written_first() {
-    const OFF: &str = "repeat_deltas=off";
+    const OFF: &str = "cross_file_deltas=off";
     let cases = [("a.db", "", true), ("a.db-journal", "", true), ("a.db-wal", "", true), ("a.bin", "", true)];
     for (name, options, deltas) in cases.into_iter().chain([("a.bin", OFF, true), ("a.db-wal", OFF, false)]) {
         let device = Arc::new(blank_delta(64));

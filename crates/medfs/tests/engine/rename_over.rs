@@ -89,7 +89,7 @@ fn a_replacement_costs_what_is_new_in_it() {
         assert!(shown(&open(device.clone())) == text);
         written
     };
-    let (with, without) = (blocks(""), blocks("repeat_deltas=off"));
+    let (with, without) = (blocks(""), blocks("cross_file_deltas=off"));
     assert!(with * 4 < without, "{with} blocks, {without} without");
 }
 

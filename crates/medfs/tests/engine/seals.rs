@@ -24,7 +24,7 @@ const FAR: usize = 1100;
 /// Small volumes are overwritten in place by default.
 const IN_PLACE: [&str; 3] = ["in_place=off", "", "in_place=force"];
 const DELTAS: [&str; 4] =
-    ["", "delta=off", "compact_files=all,inline_threshold=128", "delta=inline,note_addresses=off"];
+    ["", "delta=off", "compact_files=all,inline_threshold=128", "delta=inline,addr_redo=off"];
 
 /// What a script does with one file or several.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ impl Script {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let options = format!("{},{}", IN_PLACE[seed as usize % 3], DELTAS[seed as usize / 3 % 4]);
         let options = options.trim_matches(',').to_owned();
-        let far = options.contains("note_addresses=off");
+        let far = options.contains("addr_redo=off");
         let steps = (0..rng.random_range(12..30)).map(|_| Script::step(&mut rng, far)).collect();
         Script { options, steps }
     }

@@ -170,7 +170,7 @@ fn database_and_log(v: &Volume, frames: usize) -> (u32, u32) {
 
 #[test]
 fn a_source_that_cannot_be_read_keeps_no_file_from_being_written() {
-    for (options, by_checkpoint) in [("", false), ("delta=inline,repeat_deltas=on", false), ("", true)] {
+    for (options, by_checkpoint) in [("", false), ("delta=inline,cross_file_deltas=on", false), ("", true)] {
         let device = Arc::new(blank_delta(64));
         {
             let v = open_device(&device, options);

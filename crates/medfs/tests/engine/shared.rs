@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 /// Pages of a file, which its inode has the addresses of.
 const PAGES: u64 = 6;
-const OFF: &str = "shared_records=off";
+const OFF: &str = "group_commit=off";
 
 fn name(n: usize) -> String {
     format!("file {n}")

@@ -165,7 +165,7 @@ fn an_fsync_on_a_full_volume_leaves_no_page_of_the_database_behind() {
 #[test]
 fn without_compact_pages_the_log_is_written_as_a_whole_first() {
     let device = Arc::new(blank_delta(64));
-    let v = open_with(device.clone(), "delta=inline,repeat_deltas=on", Arc::new(ManualClock::new(START)));
+    let v = open_with(device.clone(), "delta=inline,cross_file_deltas=on", Arc::new(ManualClock::new(START)));
     let mut database = Database::filled(&v);
     assert!(v.stats().deltas.repeated > 5);
     database.replace(&v, 0, PAGES as usize);
@@ -242,7 +242,7 @@ fn a_log_cut_off_but_not_durably_keeps_its_sources() {
         let device = Arc::new(blank_delta(64));
         let v = open_with(
             device.clone(),
-            &format!("delta={delta},repeat_deltas=on"),
+            &format!("delta={delta},cross_file_deltas=on"),
             Arc::new(ManualClock::new(START)),
         );
         let mut database = Database::filled(&v);

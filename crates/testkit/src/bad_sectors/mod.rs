@@ -101,7 +101,7 @@ impl fmt::Display for Scene {
 const KINDS: [(&str, &str); 8] = [
     (FEATURE_SETS[1], "rw"),
     (DELTAS, "delta=off"),
-    (DELTAS, "delta=inline,repeat_deltas=on"),
+    (DELTAS, "delta=inline,cross_file_deltas=on"),
     (DELTAS, "delta=compact,compact_files=all"),
     (DELTAS, "delta=full,compact_files=all"),
     (DELTAS, "compress=fpc:lz4,compact_files=all"),

@@ -170,7 +170,7 @@ pub fn delta_volume(pages: usize, deltas: &[usize]) -> (MemDevice, medfs::Ino, V
     medfs_mkfs::format_volume(&dev, &options).expect("a volume can be made");
     let dev = std::sync::Arc::new(dev);
     let clock = std::sync::Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
-    let options = MountOptions { append_deltas: false, ..MountOptions::default() };
+    let options = MountOptions { zero_base_deltas: false, ..MountOptions::default() };
     let v = Volume::open(dev.clone(), options, clock).expect("the volume opens");
     let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let ino = v.create(v.root(), b"file", &new).expect("create").ino;
