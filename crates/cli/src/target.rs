@@ -135,7 +135,16 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     let read: Vec<io::Result<()>> =
         (0..).zip(&mut blocks).map(|(at, block)| dev.read(at, &mut [block])).collect();
     let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
-    if blocks.iter().any(|b| known.contains(&RawSuperblock::in_block(b).magic.get())) {
+    let is_superblock = |b: &Block| known.contains(&RawSuperblock::in_block(b).magic.get());
+    if is_superblock(&blocks[0]) {
+        return Ok(());
+    }
+    if let Ok(Some(begin)) = medfs_fsck::begins_at(dev) {
+        bail!(
+            "{path} holds an F2FS volume that begins at byte {begin}: 'losetup -o {begin} --show -f {path}' makes a device of it"
+        );
+    }
+    if is_superblock(&blocks[1]) {
         return Ok(());
     }
     for unreadable in read {

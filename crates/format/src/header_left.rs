@@ -6,9 +6,11 @@
 //! ```
 //!
 //! The second header is written when everything that the checkpoint names is durable. So where it is there,
-//! and the first is damaged, the checkpoint was complete. Where the first is there and the second is not, its
-//! block still holds what was there before, if power was lost on the way; nothing tells then how much of the
-//! checkpoint is durable. What no pack has at that place shows that it was being written.
+//! and the first is damaged or an older one, the checkpoint was complete. The same holds where a part of it is
+//! there, as power loss tears a block by sectors, and where nodes were written after the checkpoint. Where the
+//! first is there and nothing of the second, its block still holds what was there before, if power was lost on
+//! the way; nothing tells then how much of the checkpoint is durable. What no pack has at that place shows that
+//! it was being written.
 
 use crate::checkpoint::{ChainVersion, RawCheckpoint, flipped_bit, verify_checksum};
 use crate::footer::footer;
@@ -29,6 +31,8 @@ pub struct HeaderLeft {
     pub block: Box<Block>,
     /// Address of the damaged one.
     pub lost: BlockAddr,
+    /// Whether power loss leaves the damaged one so.
+    pub torn: bool,
 }
 
 impl HeaderLeft {
@@ -41,19 +45,45 @@ impl HeaderLeft {
         read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
     ) -> Result<Option<HeaderLeft>, E> {
         let start = g.cp_pack(index);
-        if let Some(block) = read(start)?
-            && let Some(last) = last_block(&block, start, start, g)
-        {
-            if !is_next(version(&block), than) {
-                return Ok(None);
-            }
-            let damaged = read(last)?.is_none_or(|found| is_no_older_block(&found, &block));
-            return Ok(damaged.then_some(HeaderLeft { block, lost: last }));
+        let Some(block) = read(start)?.filter(|block| last_block(block, start, start, g).is_some()) else {
+            return Self::last(start, start + BLOCKS_PER_SEG, (1, MOST_VERSIONS_AHEAD), than, g, read);
+        };
+        let last = start + RawCheckpoint::in_block(&block).cp_pack_total_block_count.get() - 1;
+        let other = read(last)?;
+        if !is_next(version(&block), than) {
+            // It is of the checkpoint before the other pack's, unless the write of a newer one was lost. The
+            // blocks of a whole pack are all of its time; behind them may be headers of an earlier volume.
+            let whole = other.is_some_and(|other| {
+                verify_checksum(&other, last).is_ok() && version(&other) == version(&block)
+            });
+            let end = if whole { last } else { start + BLOCKS_PER_SEG };
+            return Self::last(start, end, (1, 2), than, g, read);
         }
-        for addr in start + 1..start + BLOCKS_PER_SEG {
+        let torn = match other.map_or(Place::Damaged, |found| Place::of(&found, &block)) {
+            Place::Damaged => false,
+            Place::Torn => true,
+            // Nodes name a checkpoint only when it is complete.
+            Place::Older if was_followed(g, RawCheckpoint::in_block(&block), crc(&block), read)? => false,
+            Place::Older => return Ok(None),
+        };
+        Ok(Some(HeaderLeft { block, lost: last, torn }))
+    }
+
+    /// The last block of a pack between its first block and `end`, ahead of the version `than` by as many as
+    /// the range says.
+    fn last<E>(
+        start: BlockAddr,
+        end: BlockAddr,
+        (least, most): (u64, u64),
+        than: u64,
+        g: &Geometry,
+        read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+    ) -> Result<Option<HeaderLeft>, E> {
+        for addr in start + 1..end {
             let Some(block) = read(addr)? else { continue };
-            if last_block(&block, addr, start, g) == Some(addr) && is_next(version(&block), than) {
-                return Ok(Some(HeaderLeft { block, lost: start }));
+            let ahead = version(&block).wrapping_sub(than);
+            if (least..most).contains(&ahead) && last_block(&block, addr, start, g) == Some(addr) {
+                return Ok(Some(HeaderLeft { block, lost: start, torn: false }));
             }
         }
         Ok(None)
@@ -107,6 +137,16 @@ fn version(block: &Block) -> u64 {
     RawCheckpoint::in_block(block).checkpoint_ver.get()
 }
 
+/// Where a whole header has its checksum.
+fn checksum_at(block: &Block) -> usize {
+    (RawCheckpoint::in_block(block).checksum_offset.get() as usize).min(BLOCK_SIZE - 4)
+}
+
+fn crc(block: &Block) -> u32 {
+    let at = checksum_at(block);
+    u32::from_le_bytes(block.0[at..at + 4].try_into().expect("four bytes"))
+}
+
 /// Where the pack ends of which this is a header; `None` where it is none.
 fn last_block(block: &Block, addr: BlockAddr, start: BlockAddr, g: &Geometry) -> Option<BlockAddr> {
     let header = RawCheckpoint::in_block(block);
@@ -114,15 +154,35 @@ fn last_block(block: &Block, addr: BlockAddr, start: BlockAddr, g: &Geometry) ->
     whole.then(|| start + header.cp_pack_total_block_count.get() - 1)
 }
 
-/// Whether the last block of a pack is damaged, rather than one of an older pack that was there before.
-fn is_no_older_block(found: &Block, header: &Block) -> bool {
-    if verify_checksum(found, 0).is_ok() {
-        return false;
+/// What is in the place of a pack's last block.
+enum Place {
+    /// What was there before the checkpoint was made.
+    Older,
+    /// A part of the last block: power loss may have torn it.
+    Torn,
+    /// Neither.
+    Damaged,
+}
+
+impl Place {
+    /// What a block is in the place where the pack with this header ends.
+    fn of(found: &Block, header: &Block) -> Place {
+        if verify_checksum(found, 0).is_ok() {
+            return Place::Older;
+        }
+        if let Some(bit) = flipped_bit(found) {
+            let mut right = Box::new(found.clone());
+            bit.flip(&mut right);
+            return if version(&right) == version(header) { Place::Damaged } else { Place::Older };
+        }
+        // Both lie in one sector each, and no older block has either.
+        let at = checksum_at(header);
+        if version(found) == version(header) || found.0[at..at + 4] == header.0[at..at + 4] {
+            return Place::Torn;
+        }
+        match [SUM_TYPE_DATA, SUM_TYPE_NODE].contains(&found.0[TYPE_AT]) {
+            true => Place::Older,
+            false => Place::Damaged,
+        }
     }
-    if let Some(bit) = flipped_bit(found) {
-        let mut right = Box::new(found.clone());
-        bit.flip(&mut right);
-        return version(&right) == version(header);
-    }
-    ![SUM_TYPE_DATA, SUM_TYPE_NODE].contains(&found.0[TYPE_AT])
 }

@@ -1,8 +1,8 @@
 //! Which of the two checkpoint packs is in force.
 //!
 //! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is
-//! damaged and the other shows that the checkpoint was complete. Journals that cannot be read are made anew
-//! from the nodes. Without any, one is made of what is left ([`no_pack`]).
+//! damaged, or an older one, and the other shows that the checkpoint was complete. Journals that cannot be
+//! read are made anew from the nodes. Without any, one is made of what is left ([`no_pack`]).
 //!
 //! Invariant: a pack that counts in place of a newer one is a finding that says so.
 
@@ -74,6 +74,9 @@ pub(crate) fn pack(
         );
     }
     let mut counts = best;
+    if broken.is_empty() {
+        counts = beside_a_whole_one(cache, g, counts, findings)?;
+    }
     for (index, error) in broken {
         counts = beside_a_broken_one(cache, g, counts, (index, error), findings)?;
     }
@@ -109,14 +112,18 @@ fn beside_a_broken_one(
     findings: &mut Findings,
 ) -> io::Result<Usable> {
     let place = format!("checkpoint pack {}: {error}", index + 1);
-    if let Some(half) = of_one_header(cache, g, index, usable.version)?
+    if let Some((half, torn)) = of_one_header(cache, g, index, usable.version)?
         && half.counts_before(&usable)
     {
         let (is, was) = (half.version, usable.version);
+        let (code, how) = match torn {
+            true => (Code::CheckpointTorn, ", as power loss at the end of a checkpoint leaves it"),
+            false => (Code::CheckpointHeader, ""),
+        };
         let text = format!(
-            "{place}; its other header says that checkpoint {is} is complete, which counts rather than {was}"
+            "{place}{how}; its other header says that checkpoint {is} is complete, which counts rather than {was}"
         );
-        findings.add(Code::CheckpointHeader, text);
+        findings.add(code, text);
         return Ok(half);
     }
     let version = usable.version;
@@ -125,7 +132,9 @@ fn beside_a_broken_one(
     let (code, text) = match left_of(cache, g, index)? {
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
-            format!("{place}; {as_of}: of what was to be in checkpoint {later}, {only}"),
+            format!(
+                "{place}; {as_of}: of what was to be in checkpoint {later}, which has no second header, {only}"
+            ),
         ),
         Left::Header { other_is_blank: false, .. } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
@@ -143,8 +152,33 @@ fn beside_a_broken_one(
     Ok(usable)
 }
 
-/// A pack with one damaged header.
-fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Result<Option<Usable>> {
+/// The pack that counts of two that are whole: the older one may be so by its first header alone, as the write
+/// of a newer one was lost.
+fn beside_a_whole_one(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    usable: Usable,
+    findings: &mut Findings,
+) -> io::Result<Usable> {
+    let index = 1 - usable.pack.0;
+    let Some((half, _)) = of_one_header(cache, g, index, usable.version)? else { return Ok(usable) };
+    let (is, was) = (half.version, usable.version);
+    let text = format!(
+        "checkpoint pack {}: its first header is of an older checkpoint; the last one says that checkpoint {is} is complete, \
+         which counts rather than {was}",
+        index + 1
+    );
+    findings.add(Code::CheckpointHeader, text);
+    Ok(half)
+}
+
+/// A pack with one damaged header, and whether power loss leaves it so.
+fn of_one_header(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    index: usize,
+    than: u64,
+) -> io::Result<Option<(Usable, bool)>> {
     let medium = cache.medium.again();
     let mut read = readable(&medium);
     let Some(left) = HeaderLeft::of(g, index, than, &mut read)? else { return Ok(None) };
@@ -154,7 +188,8 @@ fn of_one_header(cache: &mut Cache<'_>, g: &Geometry, index: usize, than: u64) -
         bytes.extend_from_slice(&block.0);
     }
     let version = left.version();
-    Ok(Some(Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version }))
+    let usable = Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version };
+    Ok(Some((usable, left.torn)))
 }
 
 /// Reads blocks past the cache; `None` for one that cannot be read.

@@ -63,7 +63,7 @@ pub use check::{
 };
 pub use finding::{Code, Cut, Finding, Losses, LostFile, Severity};
 pub use log::FsyncLog;
-pub use no_super::shows_volume;
+pub use no_super::{begins_at, shows_volume};
 pub use tools::dump;
 #[cfg(feature = "test-support")]
 pub use tools::inject;

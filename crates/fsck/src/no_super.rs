@@ -85,11 +85,8 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
         findings.add(Code::NoSuperblock, text);
         return Err(Stop::Fatal);
     };
-    if let Some(begin) = volume_behind(medium, &first.g)? {
-        let text = format!(
-            "neither copy of the superblock is usable, and a whole one lies at byte {begin}: the volume begins there, and not where this              device does ('losetup -o {begin} --show -f IMAGE' makes a device of it)"
-        );
-        findings.add(Code::NoSuperblock, text);
+    if let Some(begin) = volume_behind(medium, first.g.cp_blkaddr)? {
+        findings.add(Code::NoSuperblock, begins_elsewhere(begin));
         return Err(Stop::Fatal);
     }
     if let Some(second) = best.next().filter(|c| (c.headers, c.votes) == (first.headers, first.votes)) {
@@ -116,17 +113,53 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
     Ok(Rebuilt { sb: block, g })
 }
 
-/// The byte at which a volume begins whose areas are those that were found, but whose whole superblock does
-/// not lie at the beginning of the device: behind a partition table that is lost, say.
-fn volume_behind(medium: &Medium<'_>, found: &Geometry) -> io::Result<Option<u64>> {
-    for begin in 2..found.cp_blkaddr {
-        let block = medium.read(begin)?;
-        let there = RawSuperblock::in_block(&block).validate();
-        if there.is_ok_and(|there| begin.checked_add(there.cp_blkaddr) == Some(found.cp_blkaddr)) {
-            return Ok(Some(u64::from(begin) * BLOCK_SIZE as u64));
+/// The byte at which a volume begins that does not begin where the device does: behind a partition table that
+/// is lost, say. It has a superblock before block `before`, where the first pack is at most, as behind that an
+/// image of another volume may be a file of this one; and a checkpoint pack as far behind it as that says.
+pub(crate) fn volume_behind(medium: &Medium<'_>, before: BlockAddr) -> io::Result<Option<u64>> {
+    for at in 1..before {
+        let Ok(g) = RawSuperblock::in_block(&*medium.read(at)?).validate() else { continue };
+        let has_pack = |begin: u32| -> io::Result<bool> {
+            for pack in 0..2 {
+                let start = begin.saturating_add(g.cp_pack(pack));
+                if u64::from(start) < medium.block_count() && header(medium, start)?.is_some() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        // It is the first copy or the second.
+        for begin in [at, at - 1] {
+            if has_pack(begin)? {
+                return Ok((begin > 0).then_some(u64::from(begin) * BLOCK_SIZE as u64));
+            }
         }
     }
     Ok(None)
+}
+
+/// Whether there is a superblock.
+fn is_superblock(medium: &Medium<'_>, at: BlockAddr) -> io::Result<bool> {
+    Ok(RawSuperblock::in_block(&*medium.read(at)?).validate().is_ok())
+}
+
+pub(crate) fn begins_elsewhere(begin: u64) -> String {
+    format!(
+        "the volume begins at byte {begin} of the device, and not where that does ('losetup -o {begin} --show -f IMAGE' makes a device of it)"
+    )
+}
+
+/// The byte at which the volume of a device begins, where that is not the first.
+pub fn begins_at(dev: &dyn BlockDevice) -> io::Result<Option<u64>> {
+    let medium = Medium::lenient(dev);
+    if dev.block_count() < 2 || is_superblock(&medium, 0)? {
+        return Ok(None);
+    }
+    if is_superblock(&medium, 1)? {
+        return volume_behind(&medium, 2);
+    }
+    let first = packs(&medium)?.first().map_or(0, |pack| pack.at);
+    volume_behind(&medium, first)
 }
 
 /// Whether a device without a usable superblock shows where the areas of a volume are.

@@ -3,6 +3,7 @@
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Stop};
 use crate::medium::Medium;
+use crate::no_super;
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{Block, Geometry, weigh};
 use std::io;
@@ -29,6 +30,13 @@ pub(crate) fn in_force(medium: &Medium<'_>, findings: &mut Findings) -> Result<O
                 bad_copies.push(copy);
             }
         }
+    }
+    // The second copy alone may be the first one of a volume that begins a block later.
+    if bad_copies == [0]
+        && let Some(begin) = no_super::volume_behind(medium, 2)?
+    {
+        findings.add(Code::NoSuperblock, no_super::begins_elsewhere(begin));
+        return Err(Stop::Fatal);
     }
     let pending =
         valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());

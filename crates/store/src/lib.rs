@@ -103,7 +103,7 @@ pub struct Store {
     pub cp_ver: AtomicU64,
     /// The device's write mark behind the last nodes that were written.
     pub node_mark: AtomicU64,
-    /// Why the checkpoint that the volume was opened with may not be the last one that was made.
+    /// Why the checkpoint that the volume was opened with may not be all of the last one that was made.
     pub older: Option<String>,
     /// Seals of the chain, on a volume whose nodes may have them.
     pub seals: Option<Arc<Seals>>,
@@ -131,9 +131,12 @@ impl Store {
                 io.block_count()
             )));
         }
-        let pack = pack::read_pack(&io, &geo)?;
+        let mut pack = pack::read_pack(&io, &geo)?;
         pack::check_pack_flags(&pack.header, options.read_only)?;
-        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, &options, &pack)?;
+        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, &options, &mut pack)?;
+        if !options.read_only {
+            pack::make_whole(&io, &pack)?;
+        }
         let header = pack.header;
         let chain = ChainVersion::of(&header, pack.crc);
         let features = sb.features();
@@ -225,9 +228,9 @@ fn tables(
     io: &Io,
     geo: &Geometry,
     options: &StoreOptions,
-    pack: &Pack,
+    pack: &mut Pack,
 ) -> Result<(Nat, Segments, u64, medfs_format::summary::RawJournal)> {
-    let header = &pack.header;
+    let header = &pack.header.clone();
     let places = BitmapPlaces::of(header, geo);
     let bitmap = |at: usize, len: u32| {
         pack.head.get(at..at + len as usize).map(<[u8]>::to_vec).ok_or_else(|| {
@@ -237,7 +240,7 @@ fn tables(
     };
     let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
     let nat_bitmap = bitmap(places.nat, header.nat_ver_bitmap_bytesize.get())?;
-    let (cursegs, nat_journal, sit_journal) = pack::read_cursegs(io, geo, pack)?;
+    let (cursegs, nat_journal, sit_journal) = pack::read_cursegs(io, geo, pack, options.read_only)?;
     let kbytes_at_mount = match pack.has_node_summaries() {
         true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),
         false => 0,

@@ -2,18 +2,21 @@
 //!
 //! Pack: `[header | payload.. | orphans.. | data summaries | node summaries at unmount | header again]`.
 //! Invariant: a pack counts only where its first and last block are whole and of one version; of two that
-//! count, the newer does. One header is enough where it shows that the checkpoint was complete.
+//! count, the newer does. One header is enough where it shows that the checkpoint was complete; the other is
+//! written anew before the volume changes, as the next checkpoint goes into the place of the pack beside it.
 //! Kernel counterpart: `checkpoint.c`, summaries in `segment.c`.
 
 use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
+use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
 use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, was_followed};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
+use std::cell::Cell;
 use zerocopy::FromZeros;
 
 pub(crate) const SUMMARY_SIZE: usize = size_of::<RawSummary>();
@@ -29,8 +32,10 @@ pub(crate) struct Pack {
     pub(crate) pack: usize,
     /// Version of the next checkpoint.
     pub(crate) next_version: u64,
-    /// Why it may not be the last one that was made.
+    /// Why it may not be all of the last one that was made.
     pub(crate) older: Option<String>,
+    /// The header that is left of it, where the other one is damaged.
+    pub(crate) left: Option<HeaderLeft>,
 }
 
 impl Pack {
@@ -70,7 +75,8 @@ pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
     match (first, second) {
         (Ok(a), Ok(b)) => {
             let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
-            Ok(if newer { b } else { a })
+            let newest = if newer { b } else { a };
+            Ok(newer_of_one_header(io, geo, &newest)?.unwrap_or(newest))
         }
         (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => match newer_of_one_header(io, geo, &whole)? {
             Some(newer) => Ok(newer),
@@ -85,8 +91,8 @@ fn readable(io: &Io) -> impl FnMut(BlockAddr) -> Result<Option<Box<Block>>> {
     |addr| Ok(io.read(addr).ok())
 }
 
-/// The pack beside a whole one, where one of its two headers is damaged, and the other says that it is
-/// complete and newer.
+/// The pack beside a whole one, where one of its two headers is damaged or of an older checkpoint, and the
+/// other says that it is complete and newer.
 fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<Pack>> {
     let pack = 1 - whole.pack;
     let than = whole.header.checkpoint_ver.get();
@@ -97,13 +103,26 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
         let Some(block) = read(geo.cp_pack(pack) + i)? else { return Ok(None) };
         head.extend_from_slice(&block.0);
     }
-    tracing::warn!(
-        addr = left.lost,
-        "one of the two headers of the last checkpoint is damaged, and the other one counts; run `medfs fsck --repair` on the volume"
-    );
+    if left.torn {
+        let says = "power was lost while it was written, when all else was durable: the first one counts";
+        tracing::info!(addr = left.lost, "the second header of the last checkpoint is not whole: {says}");
+    } else {
+        tracing::warn!(
+            addr = left.lost,
+            "one of the two headers of the last checkpoint is damaged, and the other one counts; run `medfs fsck --repair` on the volume"
+        );
+    }
     let header = RawCheckpoint::in_block(&left.block).clone();
     let next_version = left.version().wrapping_add(1);
-    Ok(Some(Pack { header, head, crc: stored_checksum(&left.block), pack, next_version, older: None }))
+    let crc = stored_checksum(&left.block);
+    Ok(Some(Pack { header, head, crc, pack, next_version, older: None, left: Some(left) }))
+}
+
+/// Makes a pack whole of which one header is left.
+pub(crate) fn make_whole(io: &Io, pack: &Pack) -> Result<()> {
+    let Some(left) = &pack.left else { return Ok(()) };
+    io.write(left.lost, &[&left.block], WriteTag::new(Cause::Meta, Temperature::Hot))?;
+    io.flush()
 }
 
 /// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of
@@ -116,6 +135,11 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
     let ahead = other.wrapping_sub(version);
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
+    if ahead > 0 {
+        tracing::warn!(
+            "checkpoint {other} has no second header, as power loss during a checkpoint leaves it: the volume is shown as of checkpoint {version}, with what was fsynced since"
+        );
+    }
     let mut read = readable(io);
     let destroyed = any_header(geo, 1 - pack.pack, &mut read)?.is_none()
         && was_followed(geo, &pack.header, pack.crc, &mut read)?;
@@ -150,16 +174,44 @@ fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     }
     debug_assert_eq!(crc, stored_checksum(&first));
     let next_version = header.checkpoint_ver.get().wrapping_add(1);
-    Ok(Pack { header, head, crc, pack, next_version, older: None })
+    Ok(Pack { header, head, crc, pack, next_version, older: None, left: None })
 }
 
-/// Reads the summaries of the six logs, and the journals.
+/// Reads the summaries of the six logs, and the journals of NAT and SIT. `past_damage`: a block that cannot be
+/// read is one of zeros, and a journal that is not valid an empty one; the pack then is not what the last
+/// checkpoint was.
 pub(crate) fn read_cursegs(
     io: &Io,
     geo: &Geometry,
-    pack: &Pack,
+    pack: &mut Pack,
+    past_damage: bool,
 ) -> Result<([CurSeg; 6], RawJournal, RawJournal)> {
-    let (mut cursegs, nat, sit) = read_summaries(&|addr| io.read(addr), geo, pack)?;
+    let lost = Cell::new(None);
+    let read = |addr| match io.read(addr) {
+        Err(error) if past_damage => {
+            tracing::warn!(addr, %error, "a summary block of the checkpoint cannot be read");
+            lost.set(Some(addr));
+            Ok(Box::new(Block::ZERO))
+        }
+        read => read,
+    };
+    let (mut cursegs, mut nat, mut sit) = read_summaries(&read, geo, pack)?;
+    let mut why = lost.get().map(|addr| format!("block {addr} of it cannot be read"));
+    if past_damage {
+        if let Err(error) = nat::journal_entries(geo, &nat) {
+            (nat, why) = (RawJournal::EMPTY, Some(error.to_string()));
+        }
+        if let Err(error) = segment::journal_entries(geo, &sit) {
+            tracing::warn!(%error, "which blocks of some segments are in use is not known");
+            sit = RawJournal::EMPTY;
+        }
+    }
+    if let Some(why) = why {
+        let version = pack.header.checkpoint_ver;
+        pack.older = Some(format!(
+            "checkpoint {version} is not whole: {why}; what was changed last may be missing, or be as it was before"
+        ));
+    }
     if !pack.has_node_summaries() {
         for c in &mut cursegs[3..] {
             restore_node_summary(io, geo, c);

@@ -334,6 +334,105 @@ fn one_header_of_the_pack_in_force_is_enough() {
     }
 }
 
+/// Everything else of a pack is durable before its last block is written: a part of that block, by sectors as
+/// power loss tears it or with some wrong bytes, shows that the checkpoint is complete.
+#[test]
+fn a_last_header_that_is_there_in_part_is_enough() {
+    for checkpoints in [1, 2] {
+        let filled = Filled::with(60, How { deltas: false, checkpoints, both_packs: false });
+        let (_, first, last) = pack_in_force(&filled);
+        let header = *read_block(&filled.dev, last.into()).unwrap();
+        let zeros = |range: std::ops::Range<usize>| {
+            let mut block = header.clone();
+            block.0[range].fill(0);
+            block
+        };
+        let wrong = |places: &[usize]| {
+            let mut block = header.clone();
+            places.iter().for_each(|&at| block.0[at] ^= 0xFF);
+            block
+        };
+        let parts = [
+            zeros(512..BLOCK_SIZE),
+            zeros(0..BLOCK_SIZE - 512),
+            wrong(&[2000]),
+            wrong(&[0]),
+            wrong(&[7, 100, 4000]),
+        ];
+        for (n, block) in parts.into_iter().enumerate() {
+            let done = filled.keeps_all(&format!("part {n}"), &[(last, block.clone())]);
+            assert!(done.before.has(Code::CheckpointTorn), "part {n}: {:?}", done.before.findings);
+            assert!(!done.before.asks_for_repair() && !done.changed, "part {n}: {:?}", done.before.findings);
+            // The next checkpoint goes into the other pack: this one is whole by then.
+            let dev = filled.damaged(&[(last, block)]);
+            drop(opened(dev.clone(), false).unwrap());
+            assert_eq!(read_block(&*dev, last.into()).unwrap().0, header.0, "part {n}");
+        }
+        for bytes in [&[2000][..], &[0], &[7, 100, 4000]] {
+            let done = filled.keeps_all("the first header", &[(first, wrong(bytes))]);
+            assert!(done.before.has(Code::CheckpointHeader), "{bytes:?}: {:?}", done.before.findings);
+        }
+    }
+}
+
+/// The write of the first header is lost: the last one is newer, which power loss does not leave.
+#[test]
+fn a_lost_write_of_the_first_header_is_damage_and_costs_nothing() {
+    for checkpoints in [2, 3, 4] {
+        let filled = Filled::with(60, How { deltas: false, checkpoints, both_packs: false });
+        let (index, first, last) = pack_in_force(&filled);
+        for blocks in [last - first + 1, last - first, last - first + 3] {
+            // A header of two checkpoints before, whole in itself, of a pack of this many blocks.
+            let mut header = *read_block(&filled.dev, first.into()).unwrap();
+            let cp = RawCheckpoint::in_block_mut(&mut header);
+            cp.checkpoint_ver = (cp.checkpoint_ver.get() - 2).into();
+            cp.cp_pack_total_block_count = blocks.into();
+            medfs_format::checkpoint::seal(&mut header);
+            let what = format!("pack {index}, {blocks} blocks");
+            let mut changed = vec![(first, header.clone())];
+            let done = filled.keeps_all(&what, &changed);
+            assert!(done.before.has(Code::CheckpointHeader) && done.changed, "{:?}", done.before.findings);
+            if blocks > last - first + 1 {
+                // The pack of that time is whole by its two headers.
+                changed.push((first + blocks - 1, header));
+                let done = filled.keeps_all(&format!("{what}, whole"), &changed);
+                assert!(done.before.has(Code::CheckpointHeader), "{:?}", done.before.findings);
+            }
+            let (wrong, lost) = filled.differing(&opened(filled.damaged(&changed), true).unwrap());
+            assert!(wrong.is_empty() && lost.is_empty(), "{what}: {wrong:?} differ, {lost:?} are lost");
+        }
+    }
+}
+
+/// Nodes name a checkpoint only when it is complete: with an fsync after it, its second header was there.
+#[test]
+fn a_checkpoint_that_was_followed_by_an_fsync_is_complete() {
+    for deltas in [false, true] {
+        let mut filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: false });
+        let dev = Arc::new(filled.dev.snapshot());
+        let v = opened(dev.clone(), false).unwrap();
+        let dir = v.lookup(v.root(), b"d0").unwrap().ino;
+        let create = |name: &str, files: &mut Files| {
+            let ino = v.create(dir, name.as_bytes(), &NEW).unwrap().ino;
+            v.write(ino, 0, name.as_bytes()).unwrap();
+            files.insert(("d0".into(), name.into()), name.as_bytes().to_vec());
+            ino
+        };
+        create("in-the-checkpoint", &mut filled.files);
+        v.checkpoint().unwrap();
+        let ino = create("fsynced", &mut filled.files);
+        v.fsync(ino, false).unwrap();
+        filled.dev = dev.snapshot();
+        drop(v);
+        let (_, _, last) = pack_in_force(&filled);
+        let dev = filled.damaged(&[(last, Block::ZERO)]);
+        let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(report.has(Code::CheckpointHeader), "{:?}", report.findings);
+        let (wrong, lost) = filled.differing(&opened(dev, false).unwrap());
+        assert!(wrong.is_empty() && lost.is_empty(), "{wrong:?} differ, {lost:?} are lost");
+    }
+}
+
 #[test]
 fn a_volume_that_was_filled_has_its_last_checkpoint_in_both_packs() {
     for deltas in [true, false] {
@@ -367,6 +466,40 @@ fn journals_that_cannot_be_read_cost_no_file_of_the_last_checkpoint() {
             assert!(wrong.is_empty() && lost.is_empty(), "block {addr}: {wrong:?} differ, {lost:?} are lost");
         }
     }
+}
+
+/// A reader opens the volume all the same, and sees what it would see were the sector zeros; that the
+/// checkpoint is not whole is told.
+#[test]
+fn journals_that_cannot_be_read_do_not_keep_a_reader_out() {
+    for deltas in [false, true] {
+        let filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: false });
+        let (_, first, last) = pack_in_force(&filled);
+        for addr in first + 1..last {
+            let zeros = filled.differing(&opened(filled.damaged(&[(addr, Block::ZERO)]), true).unwrap());
+            let dev = Arc::new(FaultDevice::new(filled.dev.snapshot(), 1));
+            dev.arm(Fault::on(Kind::Read, Effect::IO).within(addr.into()..u64::from(addr) + 1));
+            let options = MountOptions { read_only: true, ..MountOptions::default() };
+            let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+            let v = Volume::open(dev, options, clock).unwrap_or_else(|e| panic!("block {addr}: {e}"));
+            assert_eq!(filled.differing(&v), zeros, "block {addr}");
+            let told = medfs::PastDamage::of(&v).unrecovered();
+            assert!(told.len() == 1 && told[0].1.contains("is not whole"), "block {addr}: {told:?}");
+        }
+    }
+}
+
+/// So does one whose NAT journal holds what no journal holds.
+#[test]
+fn a_journal_that_is_not_valid_does_not_keep_a_reader_out() {
+    let filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
+    let (_, first, _) = pack_in_force(&filled);
+    let mut block = *read_block(&filled.dev, u64::from(first) + 1).unwrap();
+    block.0[..2].fill(0xFF);
+    let dev = filled.damaged(&[(first + 1, block)]);
+    assert!(opened(dev.clone(), false).is_err());
+    let told = medfs::PastDamage::of(&opened(dev, true).unwrap()).unrecovered();
+    assert!(told.len() == 1 && told[0].1.contains("is not whole"), "{told:?}");
 }
 
 #[test]

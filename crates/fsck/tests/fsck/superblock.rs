@@ -292,7 +292,7 @@ fn nothing_is_made_of_what_shows_nothing() {
 #[test]
 fn a_volume_that_begins_elsewhere_is_left_alone() {
     let volume = delta_volume("").dev.snapshot();
-    for begin in [2, 256, 512, 1024] {
+    for begin in [1, 2, 256, 512, 1024] {
         let card = MemDevice::new(begin + volume.block_count());
         for addr in 0..volume.block_count() {
             card.write(begin + addr, &[&*read_block(&volume, addr).unwrap()], META).unwrap();
@@ -300,14 +300,25 @@ fn a_volume_that_begins_elsewhere_is_left_alone() {
         let before = card.snapshot();
         let done = repair(&card, &Options::default(), &mut |_| {}).unwrap();
         let found = &done.before.findings;
-        let place = format!("a whole one lies at byte {}", begin * 4096);
+        let place = format!("begins at byte {} of", begin * 4096);
         assert!(
             found.iter().any(|f| f.code == Code::NoSuperblock && f.message.contains(&place)),
             "{found:?}"
         );
         let same = |addr| read_block(&card, addr).unwrap().0 == read_block(&before, addr).unwrap().0;
         assert!((0..card.block_count()).all(same), "nothing is written");
+        assert_eq!(medfs_fsck::begins_at(&card).unwrap(), Some(begin * 4096));
     }
+}
+
+/// The other way round: of a volume that begins with the device the second copy is never taken for a first one.
+#[test]
+fn a_volume_without_its_first_superblock_begins_with_the_device() {
+    let volume = delta_volume("").dev.snapshot();
+    volume.write(0, &[&Block::ZERO], META).unwrap();
+    assert_eq!(medfs_fsck::begins_at(&volume).unwrap(), None);
+    let done = repair(&volume, &Options::default(), &mut |_| {}).unwrap();
+    assert!(done.before.has(Code::SuperblockCopy) && done.after.is_clean(), "{:?}", done.before.findings);
 }
 
 #[test]
