@@ -3,7 +3,7 @@
 use crate::args::{ConvertArgs, ImportArgs};
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{exit, json, output, progress, target, undo};
+use crate::{databases, exit, json, output, progress, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -115,7 +115,11 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         (false, 0) => "this is a medfs volume already: nothing to do",
         (false, _) => "databases take deltas now",
     };
-    report(path, args.json, kind(true), Some(&plan), Some(done), text)
+    let code = report(path, args.json, kind(true), Some(&plan), Some(done), text)?;
+    if !args.json && done.switched {
+        databases::tell(checked, path)?;
+    }
+    Ok(code)
 }
 
 /// Damage that a conversion meets: what comes before it.

@@ -122,7 +122,7 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
     }
     findings::print(&report, args.verbose);
     print_costs(&report);
-    print_counts(&args.image, &report);
+    print_counts(&args.image, &report, state(&report));
     if report.log_to_replay.nodes > 0 {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
@@ -296,9 +296,9 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
         findings::print(left, args.verbose);
     }
     print_lost(found, "lost: ");
-    print_counts(&args.image, left);
+    let state = if code == exit::FSCK_REPAIRED { "repaired" } else { state(left) };
+    print_counts(&args.image, left, state);
     match code {
-        exit::FSCK_REPAIRED => outln!("{}: repaired", args.image.display()),
         exit::FSCK_ERRORS_LEFT if waits_for_memory(left) => {
             outln!("{}: NOT REPAIRED, {WAITS}", args.image.display());
         }
@@ -364,29 +364,28 @@ fn named(error: io::Error, file: &Path) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
 }
 
-/// What a repair will cost, in one line; nothing where it costs nothing.
+/// What a repair will cost, in one sentence; nothing where it costs nothing.
 fn costs(losses: &Losses) -> Option<String> {
     let files = |count| words::count(count, "file");
     let mut parts = Vec::new();
     if losses.nameless > 0 {
-        parts.push(format!("{} without a name: lost+found", files(losses.nameless)));
+        parts.push(format!("move {} without a name to lost+found", files(losses.nameless)));
     }
     if losses.renamed > 0 {
-        parts.push(format!("{} back in the directory they were in", files(losses.renamed)));
+        parts.push(format!("put {} back into the directory that they name", files(losses.renamed)));
     }
     if losses.blocks > 0 {
-        let blocks = words::count(losses.blocks, "block");
-        parts.push(format!("{blocks} of {} cut off", files(losses.cut)));
+        parts.push(format!("cut {} off {}", words::count(losses.blocks, "block"), files(losses.cut)));
     }
     if losses.attributes > 0 {
-        parts.push(format!("extended attributes of {} lost", files(losses.attributes)));
+        parts.push(format!("remove extended attributes of {}", files(losses.attributes)));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn print_costs(found: &Report) {
     if let Some(costs) = costs(&found.losses) {
-        outln!("a repair leaves {costs}");
+        outln!("a repair will {costs}");
     }
     if found.losses.lost > 0 {
         outln!("a repair cannot keep {}:", words::count(found.losses.lost, "file or directory"));
@@ -432,14 +431,22 @@ fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnd
     Ok(ends)
 }
 
-fn print_counts(image: &Path, r: &Report) {
+fn state(report: &Report) -> &'static str {
+    if report.is_clean() { "clean" } else { "faulty" }
+}
+
+fn print_counts(image: &Path, r: &Report, state: &str) {
+    let image = image.display();
     if waits_for_memory(r) {
         return;
     }
-    let state = if r.is_clean() { "clean" } else { "faulty" };
+    // Not even the root directory was reached.
+    if r.directories == 0 {
+        outln!("{image}: {state}, its files cannot be counted");
+        return;
+    }
     outln!(
-        "{}: {state}, {}, {}, {} in use",
-        image.display(),
+        "{image}: {state}, {}, {}, {} in use",
         words::count(r.directories, "directory"),
         words::count(r.files, "file"),
         words::count(r.blocks, "block"),

@@ -10,12 +10,14 @@
 #[macro_use]
 mod output;
 
+mod abandoned;
 mod args;
 mod ars;
 mod completions;
 mod content;
 mod convert;
 mod damaged;
+mod databases;
 mod demo;
 mod dump;
 mod exit;

@@ -20,6 +20,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// A smaller size lacks its unit.
+const LEAST_WITHOUT_UNIT: u64 = 64 << 10;
+
 /// Called as `mkfs.medfs`: the same arguments.
 pub(crate) fn helper(args: &[OsString]) -> u8 {
     #[derive(clap::Parser)]
@@ -127,6 +130,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
         Err(e) if e.kind() == ErrorKind::NotFound => false,
         Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
     };
+    if let Some(size) = args.size.filter(|size| *size < LEAST_WITHOUT_UNIT) {
+        bail!("a size without a unit is in bytes: --size {size}M is {size} MiB");
+    }
     if let Some(size) = args.size {
         // Before anything is made or changed.
         let blocks = size / medfs_format::BLOCK_SIZE as u64;

@@ -5,6 +5,7 @@
 //! process waits for that line and ends with success, or ends with the daemon's exit code; the daemon's
 //! errors are on the shared standard error.
 
+use crate::abandoned;
 use crate::args::MountArgs;
 use crate::exit::{self, Coded};
 use crate::options;
@@ -106,12 +107,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
         return remount::run(args);
     }
     let (config, options, tap) = parse_options(args)?;
-    if medfs_fuse::control::is_abandoned(&args.dir) {
-        bail!(
-            "the daemon of what is mounted on {0} is gone: unmount it with 'medfs umount {0}'",
-            args.dir.display()
-        );
-    }
+    abandoned::refuse(&args.dir)?;
     if !args.dir.is_dir() {
         bail!("{} is not a directory", args.dir.display());
     }

@@ -177,6 +177,21 @@ pub(crate) fn is_known(option: &str) -> Result<bool, String> {
         || MountOptions::default().apply(option).map_err(|error| error.to_string())?)
 }
 
+/// Values without what may follow them: of `off|zstd[:LEVEL]` it is `off|zstd`.
+fn without_brackets(values: &str) -> String {
+    let mut depth = 0;
+    let outside = |c: &char| {
+        let inside = depth > 0 || *c == '[';
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        !inside
+    };
+    values.chars().filter(outside).collect()
+}
+
 /// The options as a shell completes them: `noatime`, `cache=`, `delta=off`, and of a switch the word that
 /// changes something.
 pub(crate) fn completed() -> Vec<String> {
@@ -185,8 +200,14 @@ pub(crate) fn completed() -> Vec<String> {
         Form::Switch if option.default == "on" => vec![format!("no{}", option.name)],
         Form::Switch => vec![option.name.to_owned()],
         Form::Value(values) => {
-            let is_word = |value: &str| value.chars().all(|c| c.is_ascii_lowercase() || "_-:".contains(c));
-            let all: Vec<&str> = values.split('|').filter(|value| is_word(value)).collect();
+            let is_word = |value: &String| {
+                !value.is_empty()
+                    && value
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-:".contains(c))
+            };
+            let values = without_brackets(values);
+            let all: Vec<String> = values.split('|').map(str::to_owned).filter(is_word).collect();
             match all.is_empty() {
                 true => vec![format!("{}=", option.name)],
                 false => all.iter().map(|value| format!("{}={value}", option.name)).collect(),

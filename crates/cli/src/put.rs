@@ -1,6 +1,7 @@
 //! `medfs put`: copies files of the host into a volume that is not mounted.
 
 use crate::args::PutArgs;
+use crate::fsck::checked;
 use crate::{exit, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};
@@ -14,14 +15,36 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     for source in sources {
         let meta = source.symlink_metadata().with_context(|| format!("cannot read {}", source.display()))?;
         if meta.is_dir() && !args.recursive {
-            bail!("{} is a directory: use -r to copy it with all it contains", source.display());
+            bail!("{} is a directory: -r copies a directory with its content", source.display());
         }
     }
+    warn_of_damage(&args.image)?;
     let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
     for warning in &filled.warnings {
         errln!("medfs put: warning: {warning}");
     }
     Ok(exit::SUCCESS)
+}
+
+/// Most inodes of a volume that is checked before it is written: that takes less than a second.
+const CHECKED: u32 = 10_000;
+
+/// Says of a small volume that it is damaged: what is put there may be lost in a repair.
+fn warn_of_damage(image: &Path) -> Result<()> {
+    let dev = target::open_to_read(image)?;
+    target::explain_no_volume(&*dev, image)?;
+    let volume = target::open_volume_read_only(dev.clone(), image)?;
+    if volume.stats().valid_inodes > CHECKED {
+        return Ok(());
+    }
+    drop(volume);
+    let report = checked(image, &*dev)?;
+    if !report.is_clean() {
+        let faults = words::count(report.findings.len() as u64 + report.suppressed, "fault");
+        let image = image.display();
+        errln!("medfs put: warning: {image} has {faults}: 'medfs fsck {image}' lists them");
+    }
+    Ok(())
 }
 
 fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {

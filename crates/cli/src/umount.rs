@@ -5,8 +5,8 @@
 //! of our kinds.
 
 use crate::args::DirArgs;
-use crate::exit;
 use crate::outcome::Outcome;
+use crate::{abandoned, exit};
 use anyhow::{Context, Result, bail};
 use medfs_device::Holder;
 use medfs_device::holder::{Process, in_other_namespace};
@@ -254,6 +254,7 @@ impl Daemon {
 
 /// `medfs sync`
 pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
+    abandoned::refuse(&args.dir)?;
     control::sync(&args.dir)?;
     Ok(exit::SUCCESS)
 }

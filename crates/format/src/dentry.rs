@@ -19,6 +19,10 @@ pub const MAX_DEPTH: u32 = 63;
 /// Bytes of a fixed entry.
 pub const DIR_ENTRY_SIZE: usize = size_of::<RawDirEntry>();
 const MAX_BUCKETS: u64 = 1 << 30;
+/// Name in the root directory of the list of inodes with slices; users do not see it.
+pub const HIDDEN_LIST: &[u8] = b".medfs";
+/// Name in the root directory of the directory of files that live for their blocks; users do not see it.
+pub const HIDDEN_DIR: &[u8] = b".medfs.d";
 
 /// Whether a block that a directory has is zeros. No directory has one: the first block begins with `.`, any
 /// other is made for an entry, and the last entry that goes leaves its bytes, where it does not take the

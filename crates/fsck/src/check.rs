@@ -49,7 +49,7 @@ pub struct Report {
     pub suppressed: u64,
     /// Directories reached.
     pub directories: u64,
-    /// Other files reached.
+    /// Other files reached. Those that users do not see are in neither number.
     pub files: u64,
     /// Blocks in use, reserved ones included.
     pub blocks: u64,

@@ -13,10 +13,12 @@ use crate::finding::Code;
 use crate::foreign::Foreign;
 use crate::judgement::Judgement;
 use crate::mend::Held;
+use crate::names::own_name;
 use crate::reach::{Links, Pending, Verdict, Via};
 use crate::space::{Owner, has_no_addresses};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
+use medfs_format::dentry::{HIDDEN_DIR, HIDDEN_LIST};
 use medfs_format::node::{
     self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Walker<'d, 'p> {
     pub(crate) j: Judgement<'d>,
     pub(crate) directories: u64,
     pub(crate) files: u64,
+    /// The directory of the files that users do not see, once it is reached.
+    hidden_dir: Option<Ino>,
     /// lost+found, once it was needed.
     pub(crate) home: Option<Ino>,
     /// Entries with another file's number.
@@ -61,6 +65,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             j,
             directories: 0,
             files: 0,
+            hidden_dir: None,
             home: None,
             foreign: Foreign::default(),
             held: Held::default(),
@@ -104,11 +109,12 @@ impl<'d, 'p> Walker<'d, 'p> {
             let total = self.image.checkpoint().valid_inode_count.get().max(1);
             (self.progress)(0.9 * (f64::from(self.j.space.inodes) / f64::from(total)).min(1.0));
         }
+        let hidden = self.is_hidden(&inode, ino, parent);
         if kind == FileKind::Directory {
-            self.directories += 1;
+            self.directories += u64::from(!hidden);
             self.pending.push(Pending { ino, parent });
         } else {
-            self.files += 1;
+            self.files += u64::from(!hidden);
             let found = u32::from(via != Via::Orphan);
             if inode.i_links.get() != found {
                 self.links.insert(ino, Links { found, claimed: inode.i_links.get() });
@@ -116,6 +122,22 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.body(ino, addr, &mut block, parent)?;
         }
         Ok(Verdict::Accepted(kind))
+    }
+
+    /// Whether users do not see a file: the two names of the root directory in which a volume with deltas
+    /// notes slices, and what is in the directory of these.
+    fn is_hidden(&mut self, inode: &RawInode, ino: Ino, parent: Ino) -> bool {
+        if self.hidden_dir.is_some_and(|hidden| hidden == parent) {
+            return true;
+        }
+        if parent != self.image.g.root_ino || !self.image.raw_sb().is_delta_volume() {
+            return false;
+        }
+        let name = own_name(inode);
+        if name == Some(HIDDEN_DIR) {
+            self.hidden_dir = Some(ino);
+        }
+        [Some(HIDDEN_LIST), Some(HIDDEN_DIR)].contains(&name)
     }
 
     /// One more name for an inode that was reached before.

@@ -34,6 +34,7 @@ use crate::options::{DeltaMode, MountOptions};
 use crate::tree::hiding::{DIR, LIST};
 use crate::volume::Volume;
 use medfs_device::BlockDevice;
+use medfs_format::Ino;
 use medfs_format::superblock::{DELTA_FEATURES, Feature, RawSuperblock};
 use medfs_store::Clock;
 use medfs_store::{Io, read_superblock, write_superblocks};
@@ -176,6 +177,12 @@ impl Import {
 /// [`Import`] without a look at the plan.
 pub fn import(dev: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Converted> {
     Import::plan(dev, clock, ImportOptions::default(), &mut |_, _, _| ())?.run(&mut |_, _, _| ())
+}
+
+/// Databases of a volume with deltas that take none: they had direct nodes before the import. An import with
+/// [`ImportOptions::databases`] gives them room.
+pub fn databases_without_zone(volume: &Volume) -> Result<Vec<Ino>> {
+    Layouts(&volume.commit).databases_without_zone()
 }
 
 /// Makes a volume with deltas, which nobody has mounted, a plain F2FS one: recovers it, writes every page

@@ -43,7 +43,7 @@ use medfs_format::node::{
 };
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{self, NODE_BYTES, XattrEntry};
-use medfs_format::{BLOCK_SIZE, Block, NULL_ADDR};
+use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR};
 use medfs_store::Dirty;
 use serde::Serialize;
 use std::mem::offset_of;
@@ -160,6 +160,20 @@ impl Layouts<'_> {
             Ok(())
         })?;
         Ok(sum)
+    }
+
+    /// Databases that have no room for a zone and that nothing but [`Layouts::lay_out`] gives it to.
+    pub(crate) fn databases_without_zone(&self) -> Result<Vec<Ino>> {
+        let mut found = Vec::new();
+        self.for_each_inode(&mut |_, _| (), |inode| {
+            let slots = self.slots(inode);
+            if inode.raw(|r| lacks_zone(r, slots)) && inode.node.read(|d| self.zone_range(&d.block)).is_none()
+            {
+                found.push(inode.ino);
+            }
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// Makes inodes that have extra attributes the same with `flexible_inline_xattr` and `inode_checksum` as

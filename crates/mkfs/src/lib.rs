@@ -20,7 +20,7 @@ mod tree;
 
 pub use error::{Error, Result};
 pub use layout::Layout;
-pub use options::{MkfsOptions, default_features, parse_features};
+pub use options::{MkfsOptions, default_features, feature_names, parse_features};
 
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::summary::Log;

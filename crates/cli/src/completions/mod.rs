@@ -6,6 +6,7 @@ use crate::{exit, options, output};
 use anyhow::Result;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use medfs_format::superblock::Feature;
 use std::io::Write;
 
 /// Prints the mount points of this machine's volumes.
@@ -45,7 +46,15 @@ fn visible(command: &Command) -> Command {
 
 /// What is added to a generated script.
 fn filled(template: &str) -> String {
-    template.replace("@OPTIONS@", &options::completed().join(" ")).replace("@MOUNTED@", MOUNTED)
+    let template = template.replace("@OPTIONS@", &options::completed().join(" "));
+    template.replace("@FEATURES@", &features().join(" ")).replace("@MOUNTED@", MOUNTED)
+}
+
+/// The words of `mkfs -O`.
+fn features() -> Vec<String> {
+    let names = medfs_mkfs::feature_names(Feature::all());
+    let without = names.iter().map(|name| format!("^{name}"));
+    ["default", "none"].map(str::to_owned).into_iter().chain(names.iter().cloned()).chain(without).collect()
 }
 
 /// With our functions in place of files.
@@ -110,8 +119,16 @@ mod tests {
         assert_eq!(offered("medfs mount -o ro,noatime,durability=a"), ["adaptive"]);
         assert_eq!(offered("medfs mount -o delta=full,noat"), ["full,noatime"]);
         assert_eq!(offered("medfs mount -o fsync"), ["fsync_mode="]);
+        let compress = ["fpc", "lz4", "lzo", "lzo-rle", "off", "zstd"];
+        assert_eq!(offered("medfs mount -o compress="), compress);
+        assert_eq!(offered("medfs mkfs -O default,compr"), ["default,compression"]);
+        assert_eq!(offered("medfs mkfs --features=default,^lost"), ["default,^lost_found"]);
+        assert!(offered("medfs mkfs -O ").contains(&"none".to_owned()));
+        assert_eq!(offered("medfs help d"), ["dump", "demo", "damaged"]);
         assert!(offered("medfs mount -o ").contains(&"noatime".to_owned()));
-        for line in ["medfs fsck ", "medfs mount ca", "medfs get "] {
+        for line in
+            ["medfs fsck ", "medfs mount ca", "medfs get ", "medfs get card.img ", "medfs put card.img f"]
+        {
             assert_eq!(offered(line), Vec::<String>::new(), "{line}: files");
         }
         assert!(offered("medfs fsck --r").contains(&"--repair".to_owned()));

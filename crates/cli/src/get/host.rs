@@ -154,6 +154,22 @@ impl<'a> Host<'a> {
         merge::take_over(dir, beside, name, lost).map_err(|e| self.failed("take over what is in", at, e))
     }
 
+    /// Removes what interrupted runs left beside a file that is there now. A leftover with content that the
+    /// file lacks stays, as does one that cannot be read: nothing is lost by this.
+    fn clear_partials(&mut self, at: &Place) {
+        for number in 0.. {
+            let Ok((dir, name)) = self.parent(at) else { return };
+            let partial = beside::partial(name, number);
+            let Ok(stat) = fs::statat(dir, &partial[..], AtFlags::SYMLINK_NOFOLLOW) else { return };
+            // A copy that ended has the mode of its file; it was named to the user.
+            let is_old = !self.made.contains(&(stat.st_dev, stat.st_ino)) && stat.st_mode & 0o7777 == 0o600;
+            let Ok((dir, name)) = self.parent(at) else { return };
+            if is_old && merge::contains(dir, name, &partial).unwrap_or(false) {
+                let _ = fs::unlinkat(dir, &partial[..], AtFlags::empty());
+            }
+        }
+    }
+
     /// Puts what was made beside a place there or, where it lacks what is there and cannot take it over, as
     /// near as can be.
     fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Settled> {
@@ -247,6 +263,9 @@ impl Sink for Host<'_> {
         }
         let set = metadata(meta).apply_to_open(file.as_fd());
         let settled = self.settle(at, &beside, meta.attr.size, lost)?;
+        if settled.place.names() == at.names() {
+            self.clear_partials(at);
+        }
         set.map_err(|e| self.failed("finish", &settled.place, e))?;
         Ok(settled)
     }

@@ -58,6 +58,14 @@ pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> i
     Ok(true)
 }
 
+/// Whether a file has all that is in another one of the same directory, a regular file.
+pub(super) fn contains(dir: &OwnedFd, file: &[u8], other: &[u8]) -> io::Result<bool> {
+    let (file, other) = (open(dir, file, OFlags::RDONLY)?, open(dir, other, OFlags::RDONLY)?);
+    let (has, had) = (fs::fstat(&file)?, fs::fstat(&other)?);
+    let fits = FileType::from_raw_mode(had.st_mode) == FileType::RegularFile && had.st_size <= has.st_size;
+    Ok(fits && agree(&other, &file, 0..had.st_size as u64)?)
+}
+
 /// Whether two copies have the same in every page of a range in which the old one has something.
 fn agree(old: &File, new: &File, range: Range<u64>) -> io::Result<bool> {
     let mut other = vec![0; CHUNK as usize];

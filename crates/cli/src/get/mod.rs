@@ -81,7 +81,7 @@ fn named(
     for source in sources {
         let held = paths::find(&volume, source)?;
         if held.is_dir() && !args.recursive {
-            bail!("{} is a directory: use -r to copy it with all it contains", source.display());
+            bail!("{} is a directory: -r copies a directory with its content", source.display());
         }
         found.push((source, held));
     }
@@ -95,8 +95,7 @@ fn named(
     tell_if_ended();
     let root = if into_folder || makes { destination } else { parent(destination) };
     let bar = bar(&volume, &found);
-    let host =
-        Host::new(root, bar.clone(), keeper).with_context(|| format!("cannot copy to {}", root.display()))?;
+    let host = Host::new(root, bar.clone(), keeper).with_context(|| cannot_copy_to(root))?;
     let mut walk = Walk::new(&volume, host);
     let mut ended = Ok(());
     for (source, held) in &found {
@@ -121,8 +120,16 @@ fn check_destination(destination: &Path) -> Result<()> {
         return Ok(());
     }
     let root = if destination.is_dir() { destination } else { parent(destination) };
-    tempfile::tempfile_in(root).with_context(|| format!("cannot copy to {}", root.display()))?;
+    tempfile::tempfile_in(root).with_context(|| cannot_copy_to(root))?;
     Ok(())
+}
+
+/// A directory in which nothing can be made, by a name that says which it is.
+fn cannot_copy_to(dir: &Path) -> String {
+    match dir == Path::new(".") {
+        true => "cannot copy to the current directory".to_owned(),
+        false => format!("cannot copy to {}", dir.display()),
+    }
 }
 
 /// What is there when the user ends the copying.
@@ -170,8 +177,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     tell_if_ended();
     let volume = salvaged.volume;
     let bar = progress::bytes("copying", bytes_in_use(&volume));
-    let host = Host::new(destination, bar.clone(), keeper)
-        .with_context(|| format!("cannot copy to {}", destination.display()))?;
+    let host = Host::new(destination, bar.clone(), keeper).with_context(|| cannot_copy_to(destination))?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone);
     let top = Place::top(None, b"/");

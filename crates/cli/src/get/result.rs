@@ -117,13 +117,7 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
         })?;
     } else if args.salvage {
         let all = words::count(outcome.files + outcome.directories, "file or directory");
-        let (unnamed, placed) = (outcome.unnamed, outcome.placed);
-        outln!(
-            "{all} copied, {} of content; {} in no directory: {placed} put where their inodes say, {} in by-inode",
-            size::show(outcome.bytes),
-            words::count(unnamed, "file or directory"),
-            unnamed - placed
-        );
+        outln!("{all} copied, {} of content{}", size::show(outcome.bytes), without_names(outcome));
     }
     Ok(code)
 }
@@ -142,6 +136,19 @@ fn tell_missing(args: &GetArgs, outcome: &Outcome) {
         let image = args.image.display();
         errln!("medfs get: 'medfs get --salvage {image} DIRECTORY' copies what no directory names too");
     }
+}
+
+/// Where files went that no directory names; nothing where there are none.
+fn without_names(outcome: &Outcome) -> String {
+    let (unnamed, placed) = (outcome.unnamed, outcome.placed);
+    if unnamed == 0 {
+        return String::new();
+    }
+    let all = words::count(unnamed, "file or directory");
+    format!(
+        "; no directory named {all}: {placed} are where the inodes say, {} are in by-inode",
+        unnamed - placed
+    )
 }
 
 fn are(number: u64) -> &'static str {

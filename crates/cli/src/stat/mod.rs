@@ -5,9 +5,11 @@ mod file;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{exit, json, lifetime_writes, size, target, words};
+use crate::{abandoned, exit, json, lifetime_writes, size, target, words};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
+use medfs_device::Holder;
+use medfs_device::mounts::MountEntry;
 use medfs_fsck::dump::{Dump, Value};
 use serde::Serialize;
 use std::path::Path;
@@ -36,12 +38,16 @@ struct ImageStat {
     kbytes_written: Option<u64>,
     /// The last checkpoint was written at unmount, and nothing was fsynced since.
     last_checkpoint_at_unmount: bool,
+    /// Where the volume is mounted now: these are then the numbers of its last checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mounted_on: Option<String>,
     /// Files that were fsynced since the last checkpoint: who mounts the volume brings them back.
     fsynced_since: u64,
 }
 
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
+    abandoned::refuse(&args.target)?;
     if args.file {
         file::run(args)?;
         return Ok(exit::SUCCESS);
@@ -117,16 +123,32 @@ fn image(args: &StatArgs) -> Result<()> {
     );
     outln!("  written     {}", written(s.kbytes_written));
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    let state = match (s.last_checkpoint_at_unmount, s.fsynced_since) {
+    outln!("  state       {}", state(&s));
+    if let Some(dir) = &s.mounted_on {
+        outln!("These are the numbers of the last checkpoint. 'medfs stat {dir}' shows those of now.");
+    }
+    Ok(())
+}
+
+/// How the volume was left, or that it is in use.
+fn state(s: &ImageStat) -> String {
+    if let Some(dir) = &s.mounted_on {
+        return format!("mounted on {dir}");
+    }
+    match (s.last_checkpoint_at_unmount, s.fsynced_since) {
         (true, _) => "last checkpoint written at unmount".into(),
         (false, 0) => "in use, or not cleanly unmounted".into(),
         (false, files) => {
             let files = words::count(files, "file");
             format!("in use, or not cleanly unmounted: {files} fsynced since the last checkpoint")
         }
-    };
-    outln!("  state       {state}");
-    Ok(())
+    }
+}
+
+/// Where medfs has mounted a device, as far as this user may see.
+fn mounted_on(path: &Path) -> Option<String> {
+    let mount = Holder::of(path).mount.filter(MountEntry::is_medfs)?;
+    Some(mount.on.display().to_string())
 }
 
 /// What was written in the volume's life, in words.
@@ -173,6 +195,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         checkpoint_version: number("checkpoint_ver"),
         kbytes_written: lifetime_writes::kbytes(&*dev, &sb, &cp)?,
         last_checkpoint_at_unmount: at_unmount && number("log_to_replay_nodes") == 0,
+        mounted_on: mounted_on(path),
         fsynced_since: number("log_to_replay_inodes"),
         checkpoint_flags: flags,
     })

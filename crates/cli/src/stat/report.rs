@@ -93,10 +93,11 @@ impl<'a> Report<'a> {
         }
         match &derived.lifetime {
             Some(life) => {
-                let without = format!("at this rate; {} without deltas", lifetime::show(life.years_without));
+                let (without, cycles) = (lifetime::show(life.years_without), life.card.pe_cycles);
+                let without = format!("estimate for {cycles} cycles; {without} without deltas");
                 self.row("lifetime of the card", &lifetime::show(life.years), &without);
             }
-            None => self.row("lifetime of the card", "-", "told after a minute with writes"),
+            None => self.row("lifetime of the card", "-", "estimated after a minute with writes"),
         }
     }
 
@@ -265,8 +266,8 @@ impl<'a> Report<'a> {
         self.row("  without deltas", &lifetime::show(life.years_without), "");
         let card = &life.card;
         self.text.push_str(&format!(
-            "  = PEC x (1 + OP) / (365 x DWPD x WA x R), with PEC = {} cycles,\n    OP = {} %, WA = {} \
-             (--pe-cycles, --card-spare, --card-wa)\n",
+            "  = PEC x (1 + OP) / (365 x DWPD x WA x R). Assumed of the card:\n    PEC = {} rated cycles (--pe-cycles), OP = {} % spare (--card-spare),\n    \
+             WA = {} write amplification inside (--card-wa).\n",
             card.pe_cycles, card.spare_percent, card.write_amplification
         ));
     }

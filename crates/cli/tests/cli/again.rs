@@ -7,7 +7,7 @@ use crate::mounts::Rng;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::FileKind;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 const PAGE: usize = BLOCK_SIZE;
@@ -61,6 +61,35 @@ fn a_whole_copy_stays_where_the_next_one_has_holes() {
     again(&[], 0);
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
     assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "b"]);
+}
+
+/// What an interrupted run left goes where the copy has all of it; anything else under such a name stays.
+#[test]
+fn a_whole_copy_clears_what_an_interrupted_one_left() {
+    let s = volume();
+    let dir = s.path("out/dir");
+    fs::create_dir_all(&dir).unwrap();
+    let leave = |name: &str, content: &[u8], mode: u32| {
+        fs::write(dir.join(name), content).unwrap();
+        fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let begun = &pages(1, 40)[..7 * PAGE + 100];
+    let mut other = begun.to_vec();
+    other[5000] ^= 1;
+    leave("a.partial", begun, 0o600);
+    leave("a.partial.1", &other, 0o600);
+    leave("a.partial.2", begun, 0o644);
+    leave("a.partial.3", &holes(&[3]), 0o600);
+    get(&s, &["-r"], &s.path("map"), &["/dir"], "out").code(0);
+    assert_eq!(fs::read(dir.join("a")).unwrap(), pages(1, 40));
+    // The first ends the search where it is the only one, and the others are still looked at.
+    assert_eq!(names(&dir), ["a", "a.partial.1", "a.partial.2", "b"]);
+    // A copy that lacks content of what is left leaves it alone.
+    leave("a.partial", &pages(1, 40), 0o600);
+    fs::remove_file(dir.join("a")).unwrap();
+    let block = block_of(&s.image(), &page(1, 3));
+    get(&s, &["-r"], &bad(&s, &[block]), &["/dir"], "out").code(1);
+    assert!(names(&dir).contains(&"a.partial".to_owned()));
 }
 
 /// What several runs have read, each other parts, comes together in one copy.

@@ -367,8 +367,17 @@ fn a_mount_whose_daemon_and_watchdog_were_killed_is_freed() {
         while fs::metadata(dir.0.join("open")).is_ok() {
             assert!(start.elapsed() < Duration::from_secs(20), "the daemon goes on");
         }
+        let on = dir.0.display();
+        let ended = format!(
+            "the daemon of the volume mounted on {on} has ended: unmount it with 'medfs umount {on}'."
+        );
+        for (code, args) in [(1, &["stat"][..]), (1, &["stat", "--file"]), (1, &["sync"])] {
+            let text = error(code, medfs().args(args).arg(&dir.0));
+            assert!(text.contains(&ended) && text.contains("system's log"), "{text}");
+        }
+        assert!(error(1, medfs().arg("stat").arg(dir.0.join("open"))).contains(&ended));
         let text = error(32, medfs().arg("mount").arg(target).arg(&dir.0));
-        assert!(text.contains("is gone: unmount it with 'medfs umount"), "{text}");
+        assert!(text.contains(&ended), "{text}");
         medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(30)).assert().success();
         assert!(!dir.is_mounted());
         drop(file);

@@ -162,7 +162,9 @@ fn what_no_directory_names_is_salvaged_where_its_inode_says() {
     let assert = get(&s, &["--salvage"], &map, &[], "out");
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
-        text.contains("2 files and directories in no directory: 2 put where their inodes say, 0 in by-inode"),
+        text.contains(
+            "no directory named 2 files and directories: 2 are where the inodes say, 0 are in by-inode"
+        ),
         "{text}"
     );
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
@@ -183,7 +185,9 @@ fn what_is_in_no_directory_that_is_known_is_salvaged_under_its_number() {
     let assert = get(&s, &["--salvage"], &map, &[], "out");
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
-        text.contains("3 files and directories in no directory: 1 put where their inodes say, 2 in by-inode"),
+        text.contains(
+            "no directory named 3 files and directories: 1 are where the inodes say, 2 are in by-inode"
+        ),
         "{text}"
     );
     let names: Vec<String> = fs::read_dir(s.path("out/by-inode"))

@@ -297,6 +297,32 @@ fn a_damaged_directory_is_an_error_not_a_wrong_list() {
 }
 
 #[test]
+fn databases_that_gain_nothing_by_an_import_are_named() {
+    let s = Scratch::new();
+    fs::create_dir_all(s.path("tree/app")).unwrap();
+    for number in 1..=7 {
+        fs::write(s.path(&format!("tree/app/{number}.db")), vec![number; 4 << 20]).unwrap();
+    }
+    fs::write(s.path("tree/small.db"), [1; 5000]).unwrap();
+    fs::write(s.path("tree/large"), vec![1; 4 << 20]).unwrap();
+    let (image, tree) = (s.image(), s.path("tree"));
+    let mkfs = ["mkfs", "-q", "--plain", "--size", "128M", "--from"];
+    medfs().args(mkfs).args([&tree, &image]).assert().success();
+    let text = output(&["import"], &[&image]);
+    let named =
+        |number| format!("no deltas for /app/{number}.db: it had more than 3.4 MiB before the import\n");
+    let named: String = (1..=5).map(named).collect();
+    let image = image.display();
+    let end = format!(
+        "{named}no deltas for 2 databases more\n'medfs import --databases {image}' makes room for their deltas\n"
+    );
+    assert!(text.ends_with(&end), "{text}");
+    assert!(output(&["import", "--databases"], &[&s.image()]).ends_with("databases take deltas now\n"));
+    output(&["export"], &[&s.image()]);
+    assert!(output(&["import"], &[&s.image()]).ends_with("makes it plain F2FS again)\n"));
+}
+
+#[test]
 fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
     let s = Scratch::with_volume("64M");
     let kind = |kind: &str| {
@@ -329,6 +355,9 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
     assert_eq!((&done["switched"], &done["layouts"]["inodes"]), (&true.into(), &1.into()));
     kind("delta");
     assert!(output(&["import", "--databases"], &[&s.image()]).contains("is a medfs volume already"));
+    let without_unit = error(1, medfs().args(["mkfs", "--size", "256"]).arg(s.path("small")));
+    assert_eq!(without_unit, "medfs mkfs: a size without a unit is in bytes: --size 256M is 256 MiB\n");
+    assert!(!s.path("small").exists());
     for command in ["import", "export"] {
         let text = error(1, medfs().arg(command).arg(s.path("gone")));
         assert!(text.contains("gone"), "{text}");

@@ -65,7 +65,14 @@ fn mount_use_sync_stat_unmount() {
     assert!(output(&["stat"], &[&m.0]).contains("written data"));
     let text = error(32, medfs().arg("mount").arg(s.image()).arg(s.path("tree")));
     assert!(text.contains("is in use"), "{text}");
-    assert!(output(&["stat"], &[&s.image()]).contains("in use, or not cleanly unmounted"));
+    let text = output(&["stat"], &[&s.image()]);
+    let dir = m.0.canonicalize().unwrap().display().to_string();
+    assert!(text.contains(&format!("  state       mounted on {dir}\n")), "{text}");
+    let now =
+        format!("These are the numbers of the last checkpoint. 'medfs stat {dir}' shows those of now.\n");
+    assert!(text.ends_with(&now), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&s.image()])).unwrap();
+    assert_eq!(json["mounted_on"], *dir);
 
     let busy = File::open(m.0.join("tree/tiny")).unwrap();
     let text = error(32, medfs().arg("umount").arg(&m.0));

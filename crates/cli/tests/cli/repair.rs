@@ -52,7 +52,7 @@ fn without_directory() -> Scratch {
 #[test]
 fn what_a_repair_costs_is_said_before() {
     let s = without_directory();
-    let costs = "a repair leaves 12 files back in the directory they were in";
+    let costs = "a repair will put 12 files back into the directory that they name";
     for (args, code) in [(&["fsck"][..], 4), (&["fsck", "--repair"], 1)] {
         let assert = medfs().args(args).arg(s.image()).assert().code(code);
         let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
@@ -63,6 +63,36 @@ fn what_a_repair_costs_is_said_before() {
     let json = medfs().args(["fsck", "--json"]).arg(s.image()).assert().code(4);
     let json: serde_json::Value = serde_json::from_slice(&json.get_output().stdout).unwrap();
     assert_eq!(json["found"]["losses"]["renamed"], 12);
+}
+
+#[test]
+fn a_copy_into_a_damaged_volume_is_warned_of() {
+    let s = without_directory();
+    fs::write(s.path("file"), "text").unwrap();
+    let put = medfs().arg("put").args([&s.image(), &s.path("file"), Path::new("/")]).assert().success();
+    let (text, image) = (String::from_utf8_lossy(&put.get_output().stderr).into_owned(), s.image());
+    let image = image.display();
+    assert!(text.starts_with(&format!("medfs put: warning: {image} has ")), "{text}");
+    assert!(
+        text.ends_with(&format!(": 'medfs fsck {image}' lists them\n")) && text.lines().count() == 1,
+        "{text}"
+    );
+    medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let put = medfs().arg("put").args([&s.image(), &s.path("file"), Path::new("/again")]).assert().success();
+    assert!(put.get_output().stderr.is_empty());
+}
+
+#[test]
+fn files_that_were_not_reached_are_not_counted() {
+    let s = plain();
+    let inode = |b: &Block| footer(b).nid.get() == 3 && footer(b).ino.get() == 3;
+    assert!(damage(&s.image(), inode, |b| b.0.fill(0)) > 0);
+    let check = medfs().arg("fsck").arg(s.image()).assert().code(4);
+    let text = String::from_utf8_lossy(&check.get_output().stdout).into_owned();
+    assert!(text.contains(": faulty, its files cannot be counted\n") && !text.contains(" 0 files"), "{text}");
+    let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
+    assert!(text.contains(": repaired, 1 directory, 0 files, ") && !text.contains("clean"), "{text}");
 }
 
 #[test]

@@ -6,10 +6,7 @@ use crate::error::{Posix, Result};
 use crate::xref::Xref;
 use medfs_format::Ino;
 
-/// Name of the list.
-pub(crate) const LIST: &[u8] = b".medfs";
-/// Name of the directory.
-pub(crate) const DIR: &[u8] = b".medfs.d";
+pub(crate) use medfs_format::dentry::{HIDDEN_DIR as DIR, HIDDEN_LIST as LIST};
 
 /// Tells what is hidden.
 #[derive(Clone, Copy)]

@@ -129,6 +129,8 @@ fn kept_files_are_hidden_and_go() {
     assert_eq!(taken.expect_err("taken").errno(), 1);
     v.close().expect("close");
     drop(v);
+    let report = medfs_fsck::check(&*device, &Default::default(), &mut |_| ()).expect("memory");
+    assert_eq!((report.directories, report.files), (3, 1), "what users see is counted");
     let v = open(device.clone());
     let d = at(&v, "d").expect("the directory").ino;
     assert!(shown(&v) == text, "after a mount");
