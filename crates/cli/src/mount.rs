@@ -288,7 +288,7 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Clos
             for signal in signals.forever() {
                 tracing::info!(signal, "unmounting");
                 if let Err(e) = unmounter.unmount() {
-                    tracing::warn!("{e}; it stays for those who use it and is gone for others");
+                    tracing::warn!("{e}; it is detached: processes that use it keep it until they end");
                     if let Err(e) = volume.sync() {
                         tracing::error!("cannot write everything: {e}");
                     }

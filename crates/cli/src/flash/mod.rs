@@ -90,16 +90,14 @@ fn stat(args: &DeviceArgs) -> Result<()> {
         outln!("{}", report.text(&args.device).trim_end());
         let killed = match (stats.open, is_in_use(&args.device)) {
             (_, true) => {
-                outln!("\n  in use: the numbers are those that were last written down, some moments ago");
+                outln!("\n  in use: the numbers are those of the device's last save");
                 stats.killed
             }
             (open, false) => stats.killed + u64::from(open),
         };
         if killed > 0 {
             let programs = words::count(killed, "program");
-            outln!(
-                "\n  {programs} killed: what was done after the numbers were last written down is not in them"
-            );
+            outln!("\n  {programs} killed: the numbers lack what was done after the device's last save");
         }
     }
     Ok(())

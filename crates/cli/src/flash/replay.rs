@@ -117,9 +117,7 @@ fn told<'a>(
     let line = first.split(|b| *b == b'\n').next().unwrap_or_default();
     match Format::guess(&String::from_utf8_lossy(line)) {
         Some(format) => Ok((format, input)),
-        None => bail!(
-            "{name}: its first line is of no known form; name it with --format blkparse, msr, fio or csv"
-        ),
+        None => bail!("{name}: unknown format; give it with --format blkparse, msr, fio or csv"),
     }
 }
 

@@ -130,7 +130,7 @@ fn tell_missing(args: &GetArgs, outcome: &Outcome) {
     }
     if outcome.gone > 0 {
         let (gone, are) = (words::count(outcome.gone, "file or directory"), are(outcome.gone));
-        errln!("medfs get: {gone} {are} lost, and nothing tells the name");
+        errln!("medfs get: {gone} {are} lost, together with the name");
     }
     if !args.salvage && (outcome.unmet > 0 || outcome.torn > 0) {
         let image = args.image.display();

@@ -59,7 +59,7 @@ impl Tap {
     pub(crate) fn absolute(list: &str) -> Result<String> {
         let parts = list.split(',').map(|option| match option.trim().strip_prefix("trace=") {
             Some(path) if !path.is_empty() => {
-                let path = std::path::absolute(path).context("cannot tell where the trace is to go")?;
+                let path = std::path::absolute(path).context("cannot find the directory of the trace")?;
                 Ok(format!("trace={}", path.display()))
             }
             _ => Ok(option.to_owned()),

@@ -91,7 +91,7 @@ fn traces_are_replayed_or_refused() {
     assert!(message.contains("line 2: page") && message.contains("beyond"), "{message}");
     fs::write(&trace, "what is this\n").unwrap();
     let message = error(1, medfs().args(["flash", "replay", "--size", "32M"]).arg(&trace));
-    assert!(message.contains("no known form"), "{message}");
+    assert!(message.contains("unknown format"), "{message}");
 }
 
 #[test]
