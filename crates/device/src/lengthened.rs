@@ -1,15 +1,39 @@
 //! A device that ends before its volume does, at the volume's length, as an image is whose copy was interrupted.
 //!
-//! Invariant: blocks behind the end exist, and can be neither read nor written (`EIO`), like bad sectors.
+//! Invariant: blocks behind the end exist, and can be neither read nor written, like bad sectors
+//! ([`is_bad_sector`]).
 
 use crate::{BlockDevice, WriteTag, check_range};
 use medfs_format::Block;
+use std::fmt;
 use std::io;
 
 /// A device with blocks behind its end.
 pub struct Lengthened<D> {
     below: D,
     blocks: u64,
+}
+
+/// Why a block behind the end cannot be read or written.
+#[derive(Debug)]
+struct BehindEnd;
+
+impl fmt::Display for BehindEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the image ends before this block, which the volume has: it was cut short")
+    }
+}
+
+impl std::error::Error for BehindEnd {}
+
+/// Whether an error is that a block is behind the end of a device that was cut short.
+pub fn is_behind_end(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<BehindEnd>())
+}
+
+/// Whether an error is that of a block that cannot be read or written, and says nothing of others.
+pub fn is_bad_sector(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EIO) || is_behind_end(error)
 }
 
 impl<D: BlockDevice> Lengthened<D> {
@@ -26,7 +50,7 @@ impl<D: BlockDevice> Lengthened<D> {
     fn is_there(&self, addr: u64, count: u64) -> io::Result<()> {
         check_range(self.blocks, addr, count)?;
         let is_there = addr + count <= self.below.block_count();
-        if is_there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+        if is_there { Ok(()) } else { Err(io::Error::other(BehindEnd)) }
     }
 }
 
@@ -70,7 +94,8 @@ mod tests {
         assert_eq!((dev.block_count(), dev.missing()), (20, 10));
         assert!(read_block(&dev, 9).is_ok());
         for addr in [10, 19] {
-            assert_eq!(read_block(&dev, addr).unwrap_err().raw_os_error(), Some(libc::EIO));
+            let error = read_block(&dev, addr).unwrap_err();
+            assert!(is_behind_end(&error) && is_bad_sector(&error), "{error}");
         }
         let mut two = [Block::ZERO, Block::ZERO];
         assert!(dev.read(9, &mut two.iter_mut().collect::<Vec<_>>()).is_err());

@@ -33,7 +33,7 @@ pub use count::{CauseCounts, CountingDevice, IoCounts};
 pub use fault::FaultDevice;
 pub use file::{Access, FileDevice, FileOptions};
 pub use holder::Holder;
-pub use lengthened::Lengthened;
+pub use lengthened::{Lengthened, is_bad_sector, is_behind_end};
 pub use mapfile::Mapfile;
 pub use mapped::MappedDevice;
 pub use mem::MemDevice;

@@ -7,7 +7,7 @@
 //! altogether is. Nothing is written. Lock: one around the map, a leaf; the I/O runs outside it.
 
 use crate::mapfile::Mapfile;
-use crate::{BlockDevice, WriteTag, read_block};
+use crate::{BlockDevice, WriteTag, is_bad_sector, read_block};
 use medfs_format::{BLOCK_SIZE, Block};
 use parking_lot::Mutex;
 use std::io;
@@ -100,7 +100,7 @@ impl<D: BlockDevice> MappedDevice<D> {
                 self.note_read(addr, 1);
                 return tried;
             }
-            Err(error) if !known && error.raw_os_error() == Some(libc::EIO) => {
+            Err(error) if !known && is_bad_sector(error) => {
                 drop(map);
                 if !self.is_there(addr) {
                     return tried;

@@ -7,14 +7,11 @@
 //! Invariant: a medium fails only where the whole device does. One that was made strict, for those who show
 //! what is there, fails at the first sector.
 
-use medfs_device::{BlockDevice, WriteTag, read_block};
+use medfs_device::{BlockDevice, WriteTag, is_bad_sector, read_block};
 use medfs_format::{Block, BlockAddr};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
-
-/// EIO: the device, or one of its sectors, failed.
-const EIO: i32 = 5;
 
 /// A device, and which of its sectors failed.
 pub(crate) struct Medium<'d> {
@@ -135,8 +132,7 @@ impl<'d> Medium<'d> {
         let end = self.dev.block_count();
         let others = [0, 1, addr.wrapping_sub(1), addr + 1, addr ^ 512, end / 2, end.wrapping_sub(1)];
         let mut others = self.good.get().into_iter().chain(others).filter(|&other| other != addr);
-        error.raw_os_error() == Some(EIO)
-            && others.any(|other| other < end && read_block(self.dev, other).is_ok())
+        is_bad_sector(error) && others.any(|other| other < end && read_block(self.dev, other).is_ok())
     }
 }
 

@@ -12,7 +12,7 @@
 //! Lock: one, around what is gathered and the file, held during each write and flush.
 
 use foldhash::HashMap;
-use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, is_bad_sector, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::undo::{
     FIRST_RECORD, HEADERS, RECORD_SIZE, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_MAGIC, UNDO_VERSION,
@@ -34,8 +34,6 @@ pub const GATHERED: usize = 1024;
 const RUN: usize = 256;
 /// The UUID of a volume without a usable superblock.
 const UNKNOWN: [u8; 16] = [0; 16];
-/// EIO: a sector failed.
-const EIO: i32 = 5;
 const HEADER_LEN: usize = size_of::<RawUndoHeader>();
 const RECORD_LEN: usize = size_of::<RawUndoRecord>();
 const AFTER_LEN: usize = size_of::<RawUndoAfter>();
@@ -99,20 +97,33 @@ pub struct UndoDevice<D> {
     state: Mutex<State>,
 }
 
+/// A file without records is of no use: the device was not changed.
+impl<D> Drop for UndoDevice<D> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !state.ended && state.header.records.get() == 0 {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 impl<D: BlockDevice> UndoDevice<D> {
     /// Begins an undo file, which must not exist.
     pub fn create(path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
         let uuid = identities(&inner)?.first().copied().unwrap_or(UNKNOWN);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let header = RawUndoHeader::new(uuid, inner.block_count(), salt(path));
-        let mut state =
-            State { file, header, saved: Blocks::default(), gathered: BTreeMap::new(), ended: false };
+        let state = State { file, header, saved: Blocks::default(), gathered: BTreeMap::new(), ended: false };
+        // From here on it is removed where nothing comes of it.
+        let device = UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) };
+        let mut state = device.state();
         HEADERS.iter().try_for_each(|_| state.write_header())?;
         state.file.set_len(FIRST_RECORD)?;
         state.file.sync_all()?;
+        drop(state);
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()?;
-        Ok(UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) })
+        Ok(device)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -301,7 +312,7 @@ fn identities(dev: &dyn BlockDevice) -> io::Result<Vec<[u8; 16]>> {
 /// What a block holds: zeros where its sector cannot be read, as nobody can give back what that held.
 fn held(dev: &dyn BlockDevice, addr: u64) -> io::Result<Box<Block>> {
     match read_block(dev, addr) {
-        Err(e) if e.raw_os_error() == Some(EIO) => Ok(Block::boxed()),
+        Err(e) if is_bad_sector(&e) => Ok(Block::boxed()),
         other => other,
     }
 }

@@ -412,21 +412,32 @@ impl<'a> Dir<'a> {
             if position >= layout.slots as u64 {
                 return Ok(None);
             }
-            return self.dir.node.read(|d| {
-                let area = Area::new(layout, &d.block.0[range]);
-                let entries = list(&area, position as usize, 0, self.dir.ino)?;
-                Ok(Some(Batch { entries, next: layout.slots as u64 }))
-            });
+            let listed = self
+                .dir
+                .node
+                .read(|d| list(&Area::new(layout, &d.block.0[range]), position as usize, 0, self.dir.ino));
+            return Ok(Some(Batch { entries: self.without_gap(listed), next: layout.slots as u64 }));
         }
         let from = position / DENTRIES_PER_BLOCK as u64;
         let Some(page) = self.next_dentry_page(&state, from)? else { return Ok(None) };
         let slot = if page == from { (position % DENTRIES_PER_BLOCK as u64) as usize } else { 0 };
         let start = page * DENTRIES_PER_BLOCK as u64;
         let entries = match self.read_names(&state, page)? {
-            Some(block) => list(&Area::new(AreaLayout::BLOCK, &block.0[..]), slot, start, self.dir.ino)?,
+            Some(block) => {
+                let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
+                self.without_gap(list(&area, slot, start, self.dir.ino))
+            }
             None => Vec::new(),
         };
         Ok(Some(Batch { entries, next: start + DENTRIES_PER_BLOCK as u64 }))
+    }
+
+    /// What was listed; an entry that was left out is logged and counted.
+    fn without_gap(self, (entries, wrong): (Vec<DirEntry>, Option<FormatError>)) -> Vec<DirEntry> {
+        if let Some(error) = wrong {
+            self.note_damage(FEWER_NAMES, self.dir.ino, &error.into());
+        }
+        entries
     }
 
     /// A block of a directory that names are looked for in; `None` for one that was lost to zeros, which is
@@ -435,7 +446,7 @@ impl<'a> Dir<'a> {
     fn read_names(self, state: &InodeState, page: u64) -> Result<Option<Arc<Block>>> {
         let block = self.read_page(self.dir, state, page)?;
         let Some(error) = self.blank(state, page, &block)? else { return Ok(Some(block)) };
-        self.note_damage("a directory shows fewer names than it had", self.dir.ino, &error);
+        self.note_damage(FEWER_NAMES, self.dir.ino, &error);
         Ok(None)
     }
 
@@ -472,18 +483,40 @@ pub(crate) fn zeros(addr: BlockAddr) -> Error {
     FormatError::corrupt(Structure::Dentry, addr, "dentry_bitmap", what).into()
 }
 
-/// Entries of an area from a slot on; `start` is the position of its first slot.
-fn list(area: &Area<&[u8]>, from: usize, start: u64, dir: Ino) -> Result<Vec<DirEntry>> {
+/// What is logged of a directory with damage.
+const FEWER_NAMES: &str = "a directory shows fewer names than it had";
+
+/// Entries of an area from a slot on; `start` is the position of its first slot. An entry that is none is left
+/// out, with those that the kernel would refuse a whole directory for; the first of them is the error.
+fn list(area: &Area<&[u8]>, from: usize, start: u64, dir: Ino) -> (Vec<DirEntry>, Option<FormatError>) {
     // The slot may by now be in the middle of a name, which the name length 0 tells.
-    let mut from = from;
-    while from < area.slots() && area.in_use(from) && area.raw(from).name_len.get() == 0 {
-        from += 1;
+    let mut slot = from;
+    while slot < area.slots() && area.in_use(slot) && area.raw(slot).name_len.get() == 0 {
+        slot += 1;
     }
-    let entry = |e: Entry<'_>| DirEntry {
-        ino: e.ino,
-        kind: e.kind,
-        name: e.name.to_vec(),
-        next: start + (e.slot + slots_for(e.name.len())) as u64,
-    };
-    area.entries(from, dir.into()).map(|e| Ok(entry(e?))).collect()
+    let (mut entries, mut wrong) = (Vec::new(), None);
+    while slot < area.slots() {
+        if !area.in_use(slot) {
+            slot += 1;
+            continue;
+        }
+        let entry = area.entry(slot, dir.into()).and_then(|entry| {
+            match entry.name.iter().any(|byte| [b'/', 0].contains(byte)) {
+                true => Err(FormatError::corrupt(Structure::Dentry, dir, "name", entry.name.escape_ascii())),
+                false => Ok(entry),
+            }
+        });
+        match entry {
+            Ok(e) => {
+                slot += slots_for(e.name.len());
+                let next = start + slot as u64;
+                entries.push(DirEntry { ino: e.ino, kind: e.kind, name: e.name.to_vec(), next });
+            }
+            Err(error) => {
+                slot += 1;
+                wrong.get_or_insert(error);
+            }
+        }
+    }
+    (entries, wrong)
 }

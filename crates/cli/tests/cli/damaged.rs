@@ -299,6 +299,7 @@ fn an_image_that_was_cut_short_gives_what_it_has() {
         "{text} {here}"
     );
     assert!(!text.contains("; 0 files"), "{text}");
+    assert!(text.contains("the image ends before this block") && !text.contains("I/O error"), "{text}");
     let found = fs::read(s.path("used/dir/a")).unwrap();
     assert_eq!((found.len(), &found[..39 * PAGE]), (40 * PAGE, &pages(1, 40)[..39 * PAGE]));
 }

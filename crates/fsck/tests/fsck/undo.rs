@@ -4,6 +4,7 @@
 use crate::common::{Bed, META, load};
 use medfs::{FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::Block;
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::undo::{UndoDevice, UndoError, restore};
@@ -181,4 +182,18 @@ fn an_undo_file_is_a_new_one_and_goes_where_nothing_was_changed() {
     assert!(!repair(&undo, &Options::default(), &mut |_| {}).unwrap().changed);
     assert_eq!(undo.finish().unwrap(), 0);
     assert!(!file.exists());
+}
+
+/// What ends before anything was kept, as on a full disk, leaves no file.
+#[test]
+fn an_undo_file_without_records_goes_with_what_failed() {
+    let bed = Bed::new();
+    let (dev, file) = (MemDevice::new(1 << 14), bed.path("undo"));
+    drop(UndoDevice::create(&file, PowerCut::never(&dev)).unwrap());
+    assert!(!file.exists());
+    let undo = UndoDevice::create(&file, PowerCut::never(&dev)).unwrap();
+    undo.write(7, &[&Block([1; 4096])], META).unwrap();
+    undo.flush().unwrap();
+    drop(undo);
+    assert!(file.exists(), "it takes the block back");
 }

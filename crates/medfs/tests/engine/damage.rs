@@ -199,3 +199,51 @@ fn new_names_leave_a_block_of_zeros_as_it_is() {
         }
     }
 }
+
+/// Entries whose length or name cannot be are left out of a listing, and the others are shown: the kernel
+/// refuses a whole directory for a name with a slash.
+#[test]
+fn a_bad_name_hides_no_other_one() {
+    for base in bases() {
+        let count = 300;
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let d = dir(&v, v.root(), "d");
+        let name = |i: usize| format!("longish name {i:03}");
+        for i in 0..count {
+            file(&v, d, &name(i));
+        }
+        v.close().expect("closed");
+        let damaged = Arc::new(device.snapshot());
+        for addr in 0..damaged.block_count() {
+            let mut block = read_block(&*damaged, addr).expect("memory");
+            if block.0.windows(10).filter(|w| *w == b"longish na").count() < 2 {
+                continue;
+            }
+            for (i, byte) in [(3, b'/'), (5, 0)] {
+                // Names lie in slots of eight bytes: this is the second of one.
+                let wanted = name(i);
+                if let Some(at) = block.0.windows(16).position(|w| w == wanted.as_bytes()) {
+                    block.0[at + 8] = byte;
+                }
+            }
+            // A length that no name has: the fields of 214 slots, behind a bitmap, come before their names.
+            if let Some(at) = block.0.windows(16).position(|w| w == name(7).as_bytes()) {
+                let slot = (at - (30 + 214 * 11)) / 8;
+                block.0[30 + slot * 11 + 8..][..2].fill(0xFF);
+            }
+            damaged.write(addr, &[&block], META).expect("memory");
+        }
+        let v = open_device(&damaged, "");
+        let mut shown = Vec::new();
+        v.readdir(at(&v, "d").expect("there").ino, 0, &mut |entry| {
+            shown.push(String::from_utf8(entry.name).expect("text"));
+            true
+        })
+        .expect("it is listed");
+        let missing: Vec<String> = (0..count).map(name).filter(|name| !shown.contains(name)).collect();
+        assert_eq!(missing, [name(3), name(5), name(7)]);
+        assert!(!shown.iter().any(|name| name.contains(['/', '\0'])), "{shown:?}");
+        assert!(v.stats().damage_passed > 0);
+    }
+}
