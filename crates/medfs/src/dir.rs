@@ -12,11 +12,14 @@
 //! without it.
 //! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
 
+mod listing;
+
 use crate::content::Content;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::types::DirEntry;
+use listing::list;
 use medfs_format::dentry::{
     Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank,
     slots_for,
@@ -485,38 +488,3 @@ pub(crate) fn zeros(addr: BlockAddr) -> Error {
 
 /// What is logged of a directory with damage.
 const FEWER_NAMES: &str = "a directory shows fewer names than it had";
-
-/// Entries of an area from a slot on; `start` is the position of its first slot. An entry that is none is left
-/// out, with those that the kernel would refuse a whole directory for; the first of them is the error.
-fn list(area: &Area<&[u8]>, from: usize, start: u64, dir: Ino) -> (Vec<DirEntry>, Option<FormatError>) {
-    // The slot may by now be in the middle of a name, which the name length 0 tells.
-    let mut slot = from;
-    while slot < area.slots() && area.in_use(slot) && area.raw(slot).name_len.get() == 0 {
-        slot += 1;
-    }
-    let (mut entries, mut wrong) = (Vec::new(), None);
-    while slot < area.slots() {
-        if !area.in_use(slot) {
-            slot += 1;
-            continue;
-        }
-        let entry = area.entry(slot, dir.into()).and_then(|entry| {
-            match entry.name.iter().any(|byte| [b'/', 0].contains(byte)) {
-                true => Err(FormatError::corrupt(Structure::Dentry, dir, "name", entry.name.escape_ascii())),
-                false => Ok(entry),
-            }
-        });
-        match entry {
-            Ok(e) => {
-                slot += slots_for(e.name.len());
-                let next = start + slot as u64;
-                entries.push(DirEntry { ino: e.ino, kind: e.kind, name: e.name.to_vec(), next });
-            }
-            Err(error) => {
-                slot += 1;
-                wrong.get_or_insert(error);
-            }
-        }
-    }
-    (entries, wrong)
-}
