@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::watch::{Seen, Watch};
-use medfs::{DeltaMode, InPlace, ManualClock, MountOptions, PlacementPolicy, Timestamp, Volume};
+use medfs::{DeltaMode, Files, InPlace, ManualClock, MountOptions, PlacementPolicy, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
 use medfs_mkfs::{MkfsOptions, default_features, format_volume};

@@ -141,8 +141,11 @@ impl Files for Watch<'_> {
     fn background(&self) -> Result<()> {
         self.volume.background()
     }
+    fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        self.volume.hold(ino, count)
+    }
     fn statfs(&self) -> Result<StatFs> {
-        Ok(self.volume.statfs())
+        Ok(self.volume.space())
     }
     fn sync(&self) -> Result<()> {
         self.volume.sync()

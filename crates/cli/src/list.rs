@@ -5,7 +5,7 @@ use crate::args::LsArgs;
 use crate::get::map;
 use crate::{exit, json, output, quote, target, words};
 use anyhow::Result;
-use medfs::{Attr, FileKind, Ino, PastDamage, Volume};
+use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 use medfs_rescue::{Failure, Lost, Outcome};
 use medfs_transfer::{Held, paths};
 use serde::Serialize;

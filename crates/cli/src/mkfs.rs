@@ -7,7 +7,7 @@ use crate::words::count;
 use crate::{exit, output, progress, size, target, undo};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches};
-use medfs::{ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
+use medfs::{Files, ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};

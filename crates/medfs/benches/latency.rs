@@ -6,7 +6,7 @@
 //!
 //! `cargo bench -p medfs --bench latency`
 
-use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Stats, Timestamp, Volume, XattrMode};
+use medfs::{FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Stats, Timestamp, Volume, XattrMode};
 use medfs_device::MemDevice;
 use medfs_device::count::{CountingDevice, IoCounts};
 use medfs_mkfs::{MkfsOptions, format_volume};

@@ -28,6 +28,7 @@
 use crate::commit::checkpoint::CheckpointSink;
 use crate::error::{Error, Result};
 use crate::file_ops::Folded;
+use crate::files::Files;
 use crate::layout::{LayoutWork, Layouts};
 use crate::mount::{names, unwritable};
 use crate::options::{DeltaMode, MountOptions};
@@ -129,7 +130,7 @@ impl Import {
             inodes: volume.stats().valid_inodes.into(),
             layouts,
             needed_blocks: layouts.needed_blocks(),
-            free_blocks: volume.statfs().free,
+            free_blocks: volume.space().free,
         };
         Ok(Import { dev, clock, sb, options, plan })
     }
@@ -247,7 +248,7 @@ fn has_work(sb: &RawSuperblock, options: ImportOptions) -> bool {
 fn survey(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> Result<LayoutWork> {
     let work = Layouts(&volume.commit)
         .survey(options.databases, &mut |done, total| progress(Phase::Survey, done, total))?;
-    let (needed, free) = (work.needed_blocks(), volume.statfs().free);
+    let (needed, free) = (work.needed_blocks(), volume.space().free);
     if needed > free {
         return Err(Error::Invalid(format!(
             "the import needs up to {needed} free blocks of 4 KiB, and the volume has {free}: remove some files first"

@@ -390,7 +390,7 @@ impl<'a> Dir<'a> {
         Ok(None)
     }
 
-    /// Lists it from a position on, until `emit` returns `false`; see [`crate::Volume::readdir`]. Its lock is not held.
+    /// Lists it from a position on, until `emit` returns `false`; see [`crate::Files::readdir`]. Its lock is not held.
     pub(crate) fn list(self, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let mut position = position;
         while let Some(batch) = self.read_batch(position)? {

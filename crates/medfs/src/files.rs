@@ -1,14 +1,18 @@
-//! What a front end asks of a file system.
+//! The operations on files: [`Files`], and how a [`Volume`] does them.
 //!
-//! Purpose: the FUSE mount, the recorder of traces and their replay speak to [`Files`], so that each of them serves a
-//! [`Volume`] and anything else that behaves like one (a directory of the machine, a wrapper that watches).
+//! Purpose: the FUSE mount, the recorder of traces, their replay, the lab and the tests speak to [`Files`], so that each
+//! of them serves a [`Volume`] and anything else that behaves like one (a directory of the machine, a wrapper that
+//! watches, the tests' model).
 //!
-//! Invariants: the methods mean what those of the same name mean in [`Volume`], holds included: what returns the
-//! attributes of a named inode has taken one hold for the caller. An inode number names one file from its first hold
-//! to its last release; [`Attr::generation`] tells apart those that have had the same number.
+//! Invariants: what returns the attributes of a named inode has taken one hold for the caller. An inode number names
+//! one file from its first hold to its last release; [`Attr::generation`] tells apart those that have had the same
+//! number.
 //!
 //! Locks: none here.
 
+use crate::ars;
+use crate::commit::checkpoint::CheckpointSink;
+use crate::content::file::WriteTimes;
 use crate::error::{Posix, Result};
 use crate::types::*;
 use crate::volume::Volume;
@@ -20,176 +24,353 @@ pub struct Caller {
     pub thread: u32,
 }
 
-/// The operations of a file system, by inode number.
-#[allow(missing_docs)] // each is described where [`Volume`] has it
+/// The operations of a file system, by inode number. [`Volume`] is one; so are a directory of the machine, what records
+/// a trace, and the tests' model.
+///
+/// Errors of a volume are those that [`Volume`] states.
 pub trait Files: Send + Sync {
-    /// Inode number of the root directory.
-    fn root(&self) -> Ino;
     /// The volume that serves this in the end, where one does: for what only a volume can.
     fn volume(&self) -> Option<&Volume> {
         None
     }
+
     /// What this thread does from now on is on behalf of `caller`. Front ends that know it say so.
     fn on_behalf(&self, _caller: Caller) {}
-    /// What is to be done about every second.
-    fn background(&self) -> Result<()> {
-        Ok(())
-    }
-    fn statfs(&self) -> Result<StatFs>;
-    fn sync(&self) -> Result<()>;
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Inode number of the root directory.
+    fn root(&self) -> Ino;
+
+    /// Keeps an inode alive, were it unlinked, until it is released as often.
+    fn hold(&self, ino: Ino, count: u64) -> Result<()>;
+
+    /// Gives holds back; the last one of an unlinked inode frees it.
     fn release(&self, ino: Ino, count: u64);
+
+    /// Finds a name. The inode returned is held once.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Attributes of an inode.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Changes attributes.
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
+
     /// A file is opened with the flags of `open(2)`; its attributes. Nothing is kept for it.
     fn open(&self, ino: Ino, _flags: i32) -> Result<Attr> {
         self.getattr(ino)
     }
+
     /// One of those who had opened a file has closed it.
     fn close(&self, _ino: Ino) {}
+
+    /// Makes a file, directory, device, FIFO or socket. The inode returned is held once.
     fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr>;
+
+    /// Makes a file without a name. It is held once and freed with the last release, unless linked before.
     fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr>;
+
+    /// Makes a symbolic link. The inode returned is held once.
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr>;
+
+    /// Target of a symbolic link.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Gives an inode another name. The inode returned is held once.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+
+    /// Removes a name of a file that is no directory.
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
-    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()>;
+
+    /// Moves a name, in one step that is atomic over a crash.
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Lists a directory from a position on (0: the start) until `emit` returns `false`, which means that the entry was
+    /// not taken.
     fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
+
+    /// Reads bytes; fewer than asked for only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes bytes; fewer than given only where space ran out in the middle.
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Like [`Files::write`] for a page cache above that keeps the file's times itself: mtime and ctime stay as they
+    /// are until it sets them. Without this, pages written back long after they were modified would make a new mtime
+    /// each time, and each fsync an inode block that nobody needs.
     fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.write(ino, offset, data)
     }
+
+    /// `fallocate(2)`.
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
+
+    /// Finds data or a hole; `NoSuchAddress` where there is none, or beyond the end.
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
+
+    /// Copies bytes between files; returns how many.
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
+
+    /// Makes a file durable: content and attributes, or, with `datasync`, all but times. With
+    /// `durability=adaptive` it returns at once, and the volume is committed as a whole within the bounds of
+    /// [`crate::LossBounds`]; after a failed commit it is an error.
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()>;
+
     /// As `fsync`, and never put off: for files opened with `O_SYNC`.
     fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
         self.fsync(ino, datasync)
     }
+
+    /// As [`Files::fsync`] of each of these files, in fewer blocks where little of each is to be written.
+    /// After power loss each file is as some fsync left it or as it is now; all are as now once this returns.
+    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        files.iter().try_for_each(|ino| self.fsync(*ino, datasync))
+    }
+
+    /// Value of an extended attribute, by its full name (`user.x`).
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Full names of the extended attributes.
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+
+    /// Sets an extended attribute.
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+
+    /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Sets the chattr flags; `NotSupported` where one cannot be changed. `SYNC` and `DIRSYNC` make later
+    /// changes durable before their calls return.
     fn set_flags(&self, _ino: Ino, _flags: FileFlags) -> Result<()> {
         Err(Posix::NotSupported.into())
     }
+
+    /// Starts an atomic write: writes are kept aside until the commit.
     fn atomic_start(&self, _ino: Ino) -> Result<()> {
         Err(Posix::NotSupported.into())
     }
+
+    /// Makes everything written since the start durable, all of it or, after a crash, nothing.
     fn atomic_commit(&self, _ino: Ino) -> Result<()> {
         Err(Posix::NotSupported.into())
     }
+
+    /// Drops everything written since the start.
     fn atomic_abort(&self, _ino: Ino) -> Result<()> {
         Err(Posix::NotSupported.into())
+    }
+
+    /// Space of the volume.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Makes everything durable: dirty pages of all files, then a checkpoint. Where some file cannot be written
+    /// as blocks of it cannot be read, all else is durable, and the first such error is returned.
+    fn sync(&self) -> Result<()>;
+
+    /// One step of background work: a checkpoint where the commit interval has passed, one section cleaned
+    /// where that is worthwhile, and idle work where nothing was wanted for a while. Front ends call it about
+    /// every second.
+    fn background(&self) -> Result<()> {
+        Ok(())
     }
 }
 
 impl Files for Volume {
-    fn root(&self) -> Ino {
-        Volume::root(self)
-    }
     fn volume(&self) -> Option<&Volume> {
         Some(self)
     }
-    fn background(&self) -> Result<()> {
-        Volume::background(self)
+
+    fn root(&self) -> Ino {
+        self.commit.geo.root_ino
     }
-    fn statfs(&self) -> Result<StatFs> {
-        Ok(Volume::statfs(self))
+
+    fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        self.commit.inode(ino)?;
+        self.commit.inodes.hold(ino, count);
+        Ok(())
     }
-    fn sync(&self) -> Result<()> {
-        Volume::sync(self)
-    }
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        Volume::lookup(self, parent, name)
-    }
+
     fn release(&self, ino: Ino, count: u64) {
-        Volume::release(self, ino, count);
+        if let Err(e) = self.commit.release(ino, count) {
+            tracing::warn!(ino, error = %e, "an unlinked inode could not be freed; the next mount frees it");
+        }
     }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().lookup(parent, name)
+    }
+
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Volume::getattr(self, ino)
+        self.wanted().getattr(ino)
     }
+
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        Volume::setattr(self, ino, set)
+        self.wanted().setattr(ino, set)
     }
+
     fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
-        Volume::create(self, parent, name, new)
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().create(parent, name, new)?;
+        self.named(attr, parent)
     }
+
     fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
-        Volume::tmpfile(self, parent, new)
+        self.wanted().tmpfile(parent, new)
     }
+
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
-        Volume::symlink(self, parent, name, target, uid, gid)
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().symlink(parent, name, target, uid, gid)?;
+        self.named(attr, parent)
     }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        Volume::readlink(self, ino)
+        self.wanted().readlink(ino)
     }
+
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        Volume::link(self, ino, parent, name)
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().link(ino, parent, name)?;
+        self.named(attr, parent)
     }
+
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        Volume::unlink(self, parent, name)
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().unlink(parent, name)?;
+        self.commit.sync_names(&[parent])
     }
+
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        Volume::rmdir(self, parent, name)
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().rmdir(parent, name)?;
+        self.commit.sync_names(&[parent])
     }
-    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()> {
-        Volume::rename(self, parent, name, to, to_name, flags)
+
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(new_parent, new_name, Posix::NotPermitted)?;
+        self.wanted().rename(parent, name, new_parent, new_name, flags)?;
+        self.commit.sync_names(&[parent, new_parent])
     }
+
     fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        Volume::readdir(self, ino, position, emit)
+        self.wanted().readdir(ino, position, emit)
     }
+
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Volume::read(self, ino, offset, buf)
+        self.wanted().read(ino, offset, buf)
     }
+
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        Volume::write(self, ino, offset, data)
+        let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
+        self.commit.sync_written(ino)?;
+        Ok(written)
     }
+
     fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        Volume::write_cached(self, ino, offset, data)
+        self.wanted().write(ino, offset, data, WriteTimes::Kept)
     }
+
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        Volume::fallocate(self, ino, mode, offset, len)
+        self.wanted().fallocate(ino, mode, offset, len)
     }
+
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        Volume::seek(self, ino, offset, whence)
+        self.wanted().seek(ino, offset, whence)
     }
+
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        Volume::copy_range(self, from, from_offset, to, to_offset, len)
+        let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
+        self.commit.sync_written(to)?;
+        Ok(copied)
     }
+
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        Volume::fsync(self, ino, datasync)
-    }
-    fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.upkeep.note_wanted();
         self.commit.hotness.note_fsync(ino);
-        self.commit.sync(ino, datasync)
+        self.wanted().fsync(ino, datasync)
     }
+
+    fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.commit.hotness.note_fsync(ino);
+        self.wanted().sync(ino, datasync)
+    }
+
+    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        files.iter().for_each(|&ino| self.commit.hotness.note_fsync(ino));
+        self.wanted().fsync_many(files, datasync)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        Volume::getxattr(self, ino, name)
+        self.wanted().getxattr(ino, name)
     }
+
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Volume::listxattr(self, ino)
+        self.wanted().listxattr(ino)
     }
+
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        Volume::setxattr(self, ino, name, value, mode)
+        let is_tree = ars::is_tree(&self.commit, ino, name);
+        if is_tree {
+            ars::check(value)?;
+        }
+        self.wanted().setxattr(ino, name, value, mode)?;
+        if is_tree {
+            ars::learn(&self.commit);
+        }
+        Ok(())
     }
+
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        Volume::removexattr(self, ino, name)
+        self.wanted().removexattr(ino, name)?;
+        if ars::is_tree(&self.commit, ino, name) {
+            ars::learn(&self.commit);
+        }
+        Ok(())
     }
+
     fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
-        Volume::set_flags(self, ino, flags)
+        self.wanted().set_flags(ino, flags)
     }
+
     fn atomic_start(&self, ino: Ino) -> Result<()> {
-        Volume::atomic_start(self, ino)
+        self.wanted().atomic_start(ino)
     }
+
     fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        Volume::atomic_commit(self, ino)
+        self.wanted().atomic(ino)
     }
+
     fn atomic_abort(&self, ino: Ino) -> Result<()> {
-        Volume::atomic_abort(self, ino)
+        self.wanted().atomic_abort(ino)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.space())
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.commit.read_only { Ok(()) } else { CheckpointSink.sync(&self.commit) }
+    }
+
+    fn background(&self) -> Result<()> {
+        self.commit.hotness.tick(self.commit.clock.monotonic());
+        if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
     }
 }

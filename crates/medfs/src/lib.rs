@@ -3,7 +3,7 @@
 //! [`Volume`] is a mounted volume. See `docs/ARCHITECTURE.md` for the layers and `ranks.rs` for the lock order.
 //!
 //! ```
-//! use medfs::{FileKind, MountOptions, NewFile, SystemClock, Volume};
+//! use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume};
 //! use medfs_device::MemDevice;
 //! use medfs_mkfs::{MkfsOptions, format_volume};
 //! use std::sync::Arc;

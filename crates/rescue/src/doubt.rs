@@ -3,7 +3,7 @@
 //! An inode keeps its last name and the directory of that. Linux does not always write them anew, so they
 //! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too.
 
-use medfs::{Attr, FileKind, Ino, PastDamage, Volume};
+use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 
 /// Why an entry of a directory is doubted that led to a file. `is_new`: no entry has led to it before.
 pub fn of(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8], is_new: bool) -> Option<String> {

@@ -6,7 +6,7 @@ use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::Sink;
 use crate::walk::Walk;
-use medfs::{FileKind, Ino};
+use medfs::{FileKind, Files, Ino};
 use std::io;
 
 /// Longest name.

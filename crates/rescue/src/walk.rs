@@ -10,7 +10,7 @@ use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::{Meta, Settled, Sink};
-use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Piece, Volume};
+use medfs::{Attr, DirEntry, FileKind, Files, Ino, PastDamage, Piece, Volume};
 use medfs_fsck::{Cut, LostFile};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};

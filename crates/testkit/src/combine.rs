@@ -8,7 +8,7 @@ use crate::crash_states::Report;
 use crate::fuzz::variable;
 use crate::images::{COMPRESSED, DELTAS, formatted, options_for};
 use medfs::ars::{ATTRIBUTE, Class, Tree, TreeNode};
-use medfs::{ManualClock, MountOptions, Timestamp, Volume, XattrMode};
+use medfs::{Files, ManualClock, MountOptions, Timestamp, Volume, XattrMode};
 use medfs_device::MemDevice;
 use std::fmt;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 use crate::ops::Op;
 use crate::session::{Durable, Session};
 use medfs::testing::{Committed, CommittedFile, Held, open_holding};
-use medfs::{Clock, Ino, ManualClock, MountOptions, Volume};
+use medfs::{Clock, Files, Ino, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
 use medfs_format::{BLOCK_SIZE, Block};
 use parking_lot::Mutex;

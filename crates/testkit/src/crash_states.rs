@@ -207,7 +207,7 @@ pub fn prepared(setup: &Setup) -> Result<MemDevice, String> {
         for op in &setup.preparation {
             session.apply(op).map_err(|e| format!("preparation, {op:?}: {e}"))?;
         }
-        session.fs.close().map_err(|e| format!("close: {e}"))
+        session.fs.unmount().map_err(|e| format!("close: {e}"))
     })?;
     Ok(device.snapshot())
 }
@@ -303,7 +303,7 @@ fn run_one(
             count(&*session.fs, durable);
         }
     }
-    session.fs.close().map_err(|e| format!("close: {e}"))?;
+    session.fs.unmount().map_err(|e| format!("close: {e}"))?;
     history.push(session.model.clone(), Durable::All);
     device.mark(history.len() as u64);
     count(&*session.fs, Durable::All);
@@ -371,7 +371,7 @@ impl Judged<'_> {
         let found = self.recovered(&*fs)?;
         if sample.check {
             report.checked += 1;
-            fs.close().map_err(|e| format!("close after recovery: {e}"))?;
+            fs.unmount().map_err(|e| format!("close after recovery: {e}"))?;
             drop(fs);
             for check in &setup.checks {
                 check.check(device.clone()).map_err(|e| format!("after recovery, {}: {e}", check.name()))?;

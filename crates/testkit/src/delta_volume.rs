@@ -5,7 +5,7 @@
 
 use crate::images::{DELTAS, formatted};
 use crate::volume::test_clock;
-use medfs::{FileKind, Ino, MountOptions, NewFile, Volume};
+use medfs::{FileKind, Files, Ino, MountOptions, NewFile, Volume};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
 use rand::{RngCore, SeedableRng};

@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
     fn remount(&mut self, judged: bool) -> Result<(), String> {
         self.report.remounts += 1;
         self.count();
-        self.session().fs.close().map_err(|e| format!("close: {e}"))?;
+        self.session().fs.unmount().map_err(|e| format!("close: {e}"))?;
         for check in self.setup.checks.iter().filter(|_| judged) {
             let copy = Arc::new(self.device.snapshot());
             check.check(copy).map_err(|e| format!("after a clean unmount, {}: {e}", check.name()))?;

@@ -8,7 +8,7 @@
 use crate::harness::guarded;
 use crate::model::{Inode, Model, PAGE};
 use crate::volume::test_clock;
-use medfs::{FileKind, Ino, MountOptions, Volume};
+use medfs::{FileKind, Files, Ino, MountOptions, Volume};
 use medfs_device::{BlockDevice, MemDevice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;

@@ -1,7 +1,7 @@
 //! Reads a whole file system into a [`Model`], checking on the way what must hold in any state.
 
 use crate::model::{Id, Inode, Model, PAGE, ROOT, USER_FLAGS};
-use crate::subject::FileSystem;
+use crate::subject::{FileSystem, list};
 use medfs::{Attr, Error, FileKind, Ino, NewFile, Posix, Seek};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub fn observe(fs: &dyn FileSystem) -> Result<Model, String> {
         for (name, child, kind) in entries(fs, ino, parent, &path)? {
             let path = format!("{path}/{}", String::from_utf8_lossy(&name));
             let attr = fs.lookup(ino, &name).map_err(failed(format_args!("lookup of {path}")))?;
-            fs.release(attr.ino);
+            fs.release(attr.ino, 1);
             if attr.ino != child {
                 return Err(format!("{path}: readdir says inode {child}, lookup says {}", attr.ino));
             }
@@ -91,7 +91,7 @@ fn entries(
     let mut found: BTreeMap<Vec<u8>, (Ino, Option<FileKind>)> = BTreeMap::new();
     let mut position = 0;
     loop {
-        let part = fs.readdir(ino, position, ENTRIES).map_err(failed(format_args!("readdir of {path}/")))?;
+        let part = list(fs, ino, position, ENTRIES).map_err(failed(format_args!("readdir of {path}/")))?;
         let Some(last) = part.last() else { break };
         position = last.next;
         for entry in part {

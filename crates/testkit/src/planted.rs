@@ -10,8 +10,8 @@ use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::model::{Id, Model, ROOT};
 use crate::subject::{FileSystem, Mounter};
 use medfs::{
-    Attr, DirEntry, FallocateMode, FileFlags, FileKind, Ino, NewFile, Posix, RenameFlags, Result, Seek,
-    SetAttr, Timestamp, XattrMode,
+    Attr, DirEntry, FallocateMode, FileFlags, FileKind, Files, Ino, NewFile, Posix, RenameFlags, Result,
+    Seek, SetAttr, StatFs, Timestamp, XattrMode,
 };
 use medfs_device::{BlockDevice, Cause, WriteTag};
 use medfs_format::Block;
@@ -109,16 +109,18 @@ impl ModelFs {
     }
 }
 
-impl FileSystem for ModelFs {
+impl Files for ModelFs {
     fn root(&self) -> Ino {
         ino(ROOT)
     }
-    fn hold(&self, ino: Ino) -> Result<()> {
-        self.model.lock().hold(id(ino));
+    fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        let mut model = self.model.lock();
+        (0..count).for_each(|_| model.hold(id(ino)));
         Ok(())
     }
-    fn release(&self, ino: Ino) {
-        self.model.lock().release(id(ino));
+    fn release(&self, ino: Ino, count: u64) {
+        let mut model = self.model.lock();
+        (0..count).for_each(|_| model.release(id(ino)));
     }
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let mut model = self.model.lock();
@@ -155,7 +157,7 @@ impl FileSystem for ModelFs {
         let id = model.tmpfile(id(parent), new)?;
         self.attr(&model, id)
     }
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], _uid: u32, _gid: u32) -> Result<Attr> {
         let mut model = self.model.lock();
         let id = model.symlink(id(parent), name, target)?;
         self.held(&mut model, id)
@@ -186,16 +188,17 @@ impl FileSystem for ModelFs {
         }
         Ok(())
     }
-    fn readdir(&self, at: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>> {
+    fn readdir(&self, at: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let model = self.model.lock();
         let parent = model.names_of(id(at)).first().map_or(ROOT, |(dir, _)| *dir);
         let own = [(b".".to_vec(), id(at)), (b"..".to_vec(), parent)];
         let all =
             own.into_iter().chain(model.inode(id(at)).entries.iter().map(|(name, id)| (name.clone(), *id)));
-        let part = (1..).zip(all).skip(position as usize).take(limit);
+        let part = (1..).zip(all).skip(position as usize);
         let entry =
             |(next, (name, id))| DirEntry { ino: ino(id), kind: Some(model.inode(id).kind), name, next };
-        Ok(part.map(entry).collect())
+        let _ = part.map(entry).all(emit);
+        Ok(())
     }
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let data = self.model.lock().inode(id(ino)).visible().read(offset, buf.len() as u64);
@@ -295,13 +298,16 @@ impl FileSystem for ModelFs {
         self.persist(&self.model.lock());
         Ok(())
     }
+    fn statfs(&self) -> Result<StatFs> {
+        Err(Posix::NotSupported.into())
+    }
+}
+
+impl FileSystem for ModelFs {
     fn checkpoint(&self) -> Result<()> {
         self.sync()
     }
-    fn background(&self) -> Result<()> {
-        Ok(())
-    }
-    fn close(&self) -> Result<()> {
+    fn unmount(&self) -> Result<()> {
         self.model.lock().release_all();
         self.sync()
     }

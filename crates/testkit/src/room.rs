@@ -14,7 +14,7 @@ use crate::oracle::History;
 use crate::session::{Durable, Session};
 use crate::subject::Check;
 use crate::volume::test_clock;
-use medfs::{FallocateMode, FileKind, MountOptions, NewFile, Volume};
+use medfs::{FallocateMode, FileKind, Files, MountOptions, NewFile, Volume};
 use medfs_device::MemDevice;
 use medfs_format::summary::LOG_COUNT;
 use std::sync::Arc;
@@ -172,8 +172,8 @@ fn take_all_but(volume: &Volume, free: u64) -> medfs::Result<()> {
     let new = NewFile { kind: FileKind::Regular, perm: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let filler = volume.create(volume.root(), b"filler", &new)?.ino;
     let mut pages = 0;
-    while volume.statfs().free > free {
-        let now = volume.statfs();
+    while volume.space().free > free {
+        let now = volume.space();
         let more = now.available.saturating_sub(free).max(1).min(now.free - free);
         volume.fallocate(filler, FallocateMode::KEEP_SIZE, pages * 4096, more * 4096)?;
         pages += more;

@@ -182,7 +182,7 @@ impl Run<'_> {
             return Ok(());
         }
         self.report.checked += 1;
-        fs.close().map_err(|e| format!("close after recovery: {e}"))?;
+        fs.unmount().map_err(|e| format!("close after recovery: {e}"))?;
         drop(fs);
         for check in &setup.checks {
             check.check(device.clone()).map_err(|e| format!("after recovery, {}: {e}", check.name()))?;

@@ -1,12 +1,10 @@
-//! What the harnesses drive: the operations of a volume as a trait.
+//! What the harnesses drive: the operations on files, and some of a mount.
 //!
 //! The engine's `Volume` is one; [`crate::planted::ModelFs`], a file system with bugs on purpose, is another,
 //! by which the harnesses prove that they would notice. Operations mean what the engine's documentation says;
 //! in particular `lookup`, `create`, `tmpfile`, `symlink` and `link` return with a hold taken.
 
-use medfs::{
-    Attr, DirEntry, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr, XattrMode,
-};
+use medfs::{DirEntry, Files, Ino, Result};
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 
@@ -84,44 +82,12 @@ counts! {
     left
 }
 
-/// A mounted file system. See the module.
-#[allow(missing_docs)]
-pub trait FileSystem: Send + Sync {
-    fn root(&self) -> Ino;
-    fn hold(&self, ino: Ino) -> Result<()>;
-    fn release(&self, ino: Ino);
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
-    fn getattr(&self, ino: Ino) -> Result<Attr>;
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
-    fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr>;
-    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr>;
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
-    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()>;
-    /// At most `limit` entries from `position` on.
-    fn readdir(&self, ino: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>>;
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
-    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
-    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
-    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()>;
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
-    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()>;
-    fn atomic_start(&self, ino: Ino) -> Result<()>;
-    fn atomic_commit(&self, ino: Ino) -> Result<()>;
-    fn atomic_abort(&self, ino: Ino) -> Result<()>;
-    fn sync(&self) -> Result<()>;
+/// A mounted file system: the operations on files, and what else the harnesses ask of one.
+pub trait FileSystem: Files {
+    /// Makes everything but the dirty pages of regular files durable.
     fn checkpoint(&self) -> Result<()>;
-    fn background(&self) -> Result<()>;
     /// Ends cleanly. Dropping without it is a crash.
-    fn close(&self) -> Result<()>;
+    fn unmount(&self) -> Result<()>;
     /// Background work, and idle work whether or not the volume was idle.
     fn idle(&self) -> Result<()> {
         self.background()
@@ -130,10 +96,19 @@ pub trait FileSystem: Send + Sync {
     fn counts(&self) -> Counts {
         Counts::default()
     }
-    /// Makes each of these files durable.
-    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
-        files.iter().try_for_each(|ino| self.fsync(*ino, datasync))
-    }
+}
+
+/// At most `limit` entries of a directory from `position` on.
+pub fn list(fs: &dyn Files, ino: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>> {
+    let mut entries = Vec::new();
+    fs.readdir(ino, position, &mut |entry| {
+        let room = entries.len() < limit;
+        if room {
+            entries.push(entry);
+        }
+        room
+    })?;
+    Ok(entries)
 }
 
 /// Mounts a device: runs recovery.

@@ -1,10 +1,7 @@
 //! The engine as a subject of the harnesses.
 
 use crate::subject::{Counts, FileSystem, Mounter};
-use medfs::{
-    Attr, Clock, DirEntry, FallocateMode, FileFlags, Ino, ManualClock, MountOptions, NewFile, RenameFlags,
-    Result, Seek, SetAttr, Timestamp, Volume, XattrMode,
-};
+use medfs::{Clock, Files, ManualClock, MountOptions, Result, Timestamp, Volume};
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,120 +58,16 @@ pub fn test_clock() -> Arc<ManualClock> {
 }
 
 impl FileSystem for Volume {
-    fn root(&self) -> Ino {
-        self.root()
-    }
-    fn hold(&self, ino: Ino) -> Result<()> {
-        self.hold(ino, 1)
-    }
-    fn release(&self, ino: Ino) {
-        self.release(ino, 1);
-    }
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.lookup(parent, name)
-    }
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.getattr(ino)
-    }
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.setattr(ino, set)
-    }
-    fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
-        self.create(parent, name, new)
-    }
-    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
-        self.tmpfile(parent, new)
-    }
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.symlink(parent, name, target, 0, 0)
-    }
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.readlink(ino)
-    }
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.link(ino, parent, name)
-    }
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.unlink(parent, name)
-    }
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.rmdir(parent, name)
-    }
-    fn rename(&self, parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> Result<()> {
-        self.rename(parent, name, to, to_name, flags)
-    }
-    fn readdir(&self, ino: Ino, position: u64, limit: usize) -> Result<Vec<DirEntry>> {
-        let mut entries = Vec::new();
-        self.readdir(ino, position, &mut |entry| {
-            let room = entries.len() < limit;
-            if room {
-                entries.push(entry);
-            }
-            room
-        })?;
-        Ok(entries)
-    }
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read(ino, offset, buf)
-    }
-    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write(ino, offset, data)
-    }
-    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.fallocate(ino, mode, offset, len)
-    }
-    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.seek(ino, offset, whence)
-    }
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        self.copy_range(from, from_offset, to, to_offset, len)
-    }
-    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.fsync(ino, datasync)
-    }
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.getxattr(ino, name)
-    }
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.listxattr(ino)
-    }
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.setxattr(ino, name, value, mode)
-    }
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.removexattr(ino, name)
-    }
-    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
-        self.set_flags(ino, flags)
-    }
-    fn atomic_start(&self, ino: Ino) -> Result<()> {
-        self.atomic_start(ino)
-    }
-    fn atomic_commit(&self, ino: Ino) -> Result<()> {
-        self.atomic_commit(ino)
-    }
-    fn atomic_abort(&self, ino: Ino) -> Result<()> {
-        self.atomic_abort(ino)
-    }
-    fn sync(&self) -> Result<()> {
-        self.sync()
-    }
     fn checkpoint(&self) -> Result<()> {
         self.checkpoint()
-    }
-    fn background(&self) -> Result<()> {
-        self.background()
     }
     fn idle(&self) -> Result<()> {
         // Its look at the clock ends what was wanted before.
         self.background()?;
         self.idle_work(IDLE_PAGES).map(drop)
     }
-    fn close(&self) -> Result<()> {
-        self.close()
-    }
-    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
-        self.fsync_many(files, datasync)
+    fn unmount(&self) -> Result<()> {
+        Volume::close(self)
     }
     fn counts(&self) -> Counts {
         let stats = self.stats();

@@ -2,8 +2,8 @@
 
 use crate::subject::{Counts, FileSystem};
 use medfs::{
-    Attr, DirEntry, Error, FallocateMode, FileFlags, Ino, NewFile, RenameFlags, Result, Seek, SetAttr,
-    XattrMode,
+    Attr, DirEntry, Error, FallocateMode, FileFlags, Files, Ino, NewFile, RenameFlags, Result, Seek, SetAttr,
+    StatFs, XattrMode,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -81,33 +81,30 @@ macro_rules! watched {
     };
 }
 
-impl FileSystem for Watched {
+impl Files for Watched {
     fn root(&self) -> Ino {
         self.inner.root()
     }
-    fn release(&self, ino: Ino) {
-        self.inner.release(ino);
-    }
-    fn counts(&self) -> Counts {
-        self.inner.counts()
+    fn release(&self, ino: Ino, count: u64) {
+        self.inner.release(ino, count);
     }
     fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
         self.note("fsync_many", files, &[], self.inner.fsync_many(files, datasync))
     }
     watched! {
-        hold(ino: Ino) -> (), about [ino] [];
+        hold(ino: Ino, count: u64) -> (), about [ino] [];
         lookup(parent: Ino, name: &[u8]) -> Attr, about [parent] [(parent, name)];
         getattr(ino: Ino) -> Attr, about [ino] [];
         setattr(ino: Ino, set: &SetAttr) -> Attr, about [ino] [];
         create(parent: Ino, name: &[u8], new: &NewFile) -> Attr, about [parent] [(parent, name)];
         tmpfile(parent: Ino, new: &NewFile) -> Attr, about [parent] [];
-        symlink(parent: Ino, name: &[u8], target: &[u8]) -> Attr, about [parent] [(parent, name)];
+        symlink(parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Attr, about [parent] [(parent, name)];
         readlink(ino: Ino) -> Vec<u8>, about [ino] [];
         link(ino: Ino, parent: Ino, name: &[u8]) -> Attr, about [ino, parent] [(parent, name)];
         unlink(parent: Ino, name: &[u8]) -> (), about [parent] [(parent, name)];
         rmdir(parent: Ino, name: &[u8]) -> (), about [parent] [(parent, name)];
         rename(parent: Ino, name: &[u8], to: Ino, to_name: &[u8], flags: RenameFlags) -> (), about [parent, to] [(parent, name), (to, to_name)];
-        readdir(ino: Ino, position: u64, limit: usize) -> Vec<DirEntry>, about [ino] [];
+        readdir(ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> (), about [ino] [];
         read(ino: Ino, offset: u64, buf: &mut [u8]) -> usize, about [ino] [];
         write(ino: Ino, offset: u64, data: &[u8]) -> usize, about [ino] [];
         fallocate(ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> (), about [ino] [];
@@ -123,9 +120,18 @@ impl FileSystem for Watched {
         atomic_commit(ino: Ino) -> (), about [ino] [];
         atomic_abort(ino: Ino) -> (), about [ino] [];
         sync() -> (), about [] [];
-        checkpoint() -> (), about [] [];
+        statfs() -> StatFs, about [] [];
         background() -> (), about [] [];
+    }
+}
+
+impl FileSystem for Watched {
+    fn counts(&self) -> Counts {
+        self.inner.counts()
+    }
+    watched! {
+        checkpoint() -> (), about [] [];
         idle() -> (), about [] [];
-        close() -> (), about [] [];
+        unmount() -> (), about [] [];
     }
 }

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{golden, load_image, volumes};
-use medfs::{FileKind, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
+use medfs::{FileKind, Files, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
 use medfs_device::fault::FaultDevice;
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;

@@ -8,7 +8,7 @@ mod common;
 
 use common::{golden, load_image, volumes};
 use medfs::{
-    Attr, Error, FallocateMode, FileFlags, FileKind, Ino, ManualClock, MountOptions, NewFile, Posix,
+    Attr, Error, FallocateMode, FileFlags, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Posix,
     RenameFlags, Seek, SetAttr, Timestamp, Volume, XattrMode,
 };
 use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, WriteTag};

@@ -8,7 +8,7 @@ mod common;
 
 use common::{golden, load_image, unpacked, volumes};
 use medfs::convert::{export, import};
-use medfs::{Attr, FileKind, Ino, ManualClock, MountOptions, Posix, Seek, Timestamp, Volume};
+use medfs::{Attr, FileKind, Files, Ino, ManualClock, MountOptions, Posix, Seek, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::BLOCK_SIZE;
 use medfs_testkit::images::{FsckF2fs, FsckMedfs};

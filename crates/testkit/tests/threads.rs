@@ -5,7 +5,9 @@
 //! a file that all share. Every page says whose it is and which version. Moments are numbered across threads:
 //! "this fsync returned", "this rename begins"; a crash state is judged by the moments before it.
 
-use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Volume};
+use medfs::{
+    Error, FallocateMode, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, RenameFlags, Volume,
+};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice, WriteTag};
 use medfs_format::Block;
@@ -160,7 +162,7 @@ fn judge(v: &Volume, moments: &[(String, Moment)]) {
 fn crowd(v: &Volume) {
     let make = |name: &[u8]| v.create(v.root(), name, &new(FileKind::Regular)).expect("made").ino;
     let (stays, goes) = (make(b"stays"), make(b"goes"));
-    let pages = v.statfs().free * 9 / 20;
+    let pages = v.space().free * 9 / 20;
     for index in 0..pages {
         for ino in [stays, goes] {
             v.write(ino, index * PAGE as u64, &stamped("ballast", index, 1)).expect("there is room");

@@ -226,6 +226,13 @@ impl Files for Directory {
         ROOT
     }
 
+    fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        let mut table = self.table.lock();
+        let (_, holds) = table.held.get_mut(&ino).ok_or(Posix::Stale)?;
+        *holds += count;
+        Ok(())
+    }
+
     fn statfs(&self) -> Result<StatFs> {
         let stat = fs::fstatvfs(&self.root.handle).map_err(system)?;
         let blocks = |count: u64| count.saturating_mul(stat.f_frsize) / crate::record::PAGE as u64;

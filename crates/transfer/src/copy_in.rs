@@ -8,7 +8,7 @@
 use crate::error::{During, Error, Result};
 use crate::metadata::Metadata;
 use crate::paths::Held;
-use medfs::{FileKind, Ino, Posix, RenameFlags, SetAttr, Volume};
+use medfs::{FileKind, Files, Ino, Posix, RenameFlags, SetAttr, Volume};
 use medfs_format::limits::NAME_LEN;
 use rustix::fs::{SeekFrom, seek};
 use std::collections::HashMap;

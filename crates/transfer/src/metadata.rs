@@ -1,7 +1,7 @@
 //! What is kept of a file besides its content, taken from the host's files and given to the volume's, and back.
 
 use crate::error::{During, Error, Result};
-use medfs::{Attr, FileKind, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
+use medfs::{Attr, FileKind, Files, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::process::geteuid;

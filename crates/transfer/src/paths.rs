@@ -1,7 +1,7 @@
 //! Paths inside a volume: finding, holding and listing what they name.
 
 use crate::error::{During, Error, Result};
-use medfs::{Attr, DirEntry, FileKind, Ino, PastDamage, Volume};
+use medfs::{Attr, DirEntry, FileKind, Files, Ino, PastDamage, Volume};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 

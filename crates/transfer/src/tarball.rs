@@ -4,7 +4,7 @@ use crate::copy_in::{Filled, Filler};
 use crate::error::{During, Error, Result, shown};
 use crate::metadata::Metadata;
 use crate::paths::{Held, is_safe_name};
-use medfs::{FileKind, Ino, Posix, Timestamp, Volume};
+use medfs::{FileKind, Files, Ino, Posix, Timestamp, Volume};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

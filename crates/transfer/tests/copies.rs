@@ -1,6 +1,6 @@
 //! Trees and archives put into a volume in memory.
 
-use medfs::{FileKind, MountOptions, SystemClock, Volume};
+use medfs::{FileKind, Files, MountOptions, SystemClock, Volume};
 use medfs_device::MemDevice;
 use medfs_mkfs::{MkfsOptions, format_volume};
 use medfs_transfer::{Filler, copy_in, paths, tarball};

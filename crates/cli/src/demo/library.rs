@@ -8,7 +8,7 @@ use super::{Configuration, fsck_is_clean, processor_seconds};
 use crate::args::DemoArgs;
 use crate::target;
 use anyhow::{Context, Result};
-use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, SetAttr, Timestamp, Volume};
+use medfs::{FileKind, Files, Ino, ManualClock, MountOptions, NewFile, SetAttr, Timestamp, Volume};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use args::GetArgs;
 use host::Host;
 use indicatif::ProgressBar;
 use map::{Keeper, Spared};
-use medfs::{FileKind, PastDamage, Piece, SystemClock, Volume};
+use medfs::{FileKind, Files, PastDamage, Piece, SystemClock, Volume};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
 use medfs_transfer::{Held, paths};

@@ -4,6 +4,7 @@
 use crate::common::*;
 use crate::damaged::{bad, block_of, get, page, pages, stderr, volume};
 use crate::mounts::Rng;
+use medfs::Files;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::FileKind;
 use std::fs;

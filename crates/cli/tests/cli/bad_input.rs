@@ -1,6 +1,7 @@
 //! Input that nobody's `mkfs` made: one sentence, and memory that does not grow with what it claims.
 
 use crate::common::*;
+use medfs::Files;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::fs;

@@ -1,6 +1,7 @@
 //! Files are got off damaged volumes. A map that calls blocks bad stands for a card that does not give them.
 
 use crate::common::*;
+use medfs::Files;
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::node::{FileKind, RawInode, footer};
 use medfs_format::superblock::RawSuperblock;

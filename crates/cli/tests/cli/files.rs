@@ -1,6 +1,7 @@
 //! Files go into volumes and come out again as they were, without mounting.
 
 use crate::common::*;
+use medfs::Files;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command as System;

@@ -1,6 +1,7 @@
 //! Wrong input is named in one sentence, with the exit code of the command's convention.
 
 use crate::common::*;
+use medfs::Files;
 use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

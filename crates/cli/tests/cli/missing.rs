@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::damaged::stderr;
-use medfs::RenameFlags;
+use medfs::{Files, RenameFlags};
 use medfs_device::read_block;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::FileKind;

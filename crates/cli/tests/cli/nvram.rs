@@ -1,7 +1,7 @@
 //! `medfs nvram`: a memory is made ready, holds fsyncs of a volume whose daemon was killed, and is shown and checked.
 
 use crate::common::{error, medfs};
-use medfs::{FileKind, MountOptions, NewFile, SystemClock, open_with_nvram};
+use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, open_with_nvram};
 use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
 use serde_json::Value;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! `medfs fsck --repair`: one run is enough, it says what it costs, and it can be taken back.
 
 use crate::common::*;
+use medfs::Files;
 use medfs_format::Block;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! What is no fault is not called one, and what other drivers refuse is found.
 
 use crate::common::{Bed, META, load};
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::node::FileKind;
 use medfs_format::sit::{ENTRIES_PER_BLOCK, RawSitBlock};

@@ -1,7 +1,7 @@
 //! Faults of compressed clusters: each is found under its code, names file and page, is mended, and costs no
 //! other cluster.
 
-use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{Files, Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::COMPRESS_ADDR;
 use medfs_fsck::dump::Dump;

@@ -1,7 +1,7 @@
 //! Faults of compact pages and of bases made of other files' blocks: each is found under its code, names file
 //! and page, is an error of what it concerns until it is mended, and costs no other page.
 
-use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Error, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::delta::{self, RawSlice};
 use medfs_format::node::RawInode;

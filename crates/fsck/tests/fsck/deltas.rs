@@ -1,7 +1,7 @@
 //! Faults of delta zones: each is found under its code, names file and page, is mended, and costs no other page.
 
 use crate::common::delta_volume;
-use medfs::{Ino, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{Files, Ino, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::RawInode;
 use medfs_format::superblock::RawSuperblock;

@@ -2,7 +2,7 @@
 //!
 //! The default run takes a sample of the crash states; `MEDFS_STATES` asks for more of them, `MEDFS_SEED` for others.
 
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::{Advise, FileKind, RawInode};

@@ -1,6 +1,7 @@
 //! Junk over one block of metadata after another of volumes that were filled: after a repair each file is as
 //! it was, or a finding names it.
 
+use medfs::Files as _;
 use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};

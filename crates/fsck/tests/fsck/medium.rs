@@ -2,7 +2,7 @@
 //! neither a check nor a repair ends at one.
 
 use crate::common::{Bed, META, delta_volume, load, number, updated_clusters};
-use medfs::{FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::node::{RawInode, footer};

@@ -1,6 +1,6 @@
 //! Nodes of removed names: counted, shown, and mended where they name what cannot be.
 
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::node::{FileKind, footer, footer_mut};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names_node};

@@ -1,7 +1,7 @@
 //! A repair loses nothing that can be read: names, files, and what one flipped bit changed.
 
 use crate::common::{Bed, META, number};
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume, XattrMode};
+use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::acl::{Acl, AclEntry, Who};
 use medfs_format::flip::Bit;

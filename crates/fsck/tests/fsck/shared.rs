@@ -1,6 +1,6 @@
 //! Shared record nodes: what is wrong with them is found, costs nothing but what it says, and is repaired.
 
-use medfs::{Error, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{Error, Files, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::inject::{self, Target};

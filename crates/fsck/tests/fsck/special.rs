@@ -2,7 +2,7 @@
 //! and a repair that is interrupted.
 
 use crate::common::{Bed, META, load, number, tool};
-use medfs::{FileKind, MountOptions, NewFile, SetAttr, Volume};
+use medfs::{FileKind, Files, MountOptions, NewFile, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer, footer_mut};

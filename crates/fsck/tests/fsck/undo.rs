@@ -2,7 +2,7 @@
 //! of the volume, takes nothing back.
 
 use crate::common::{Bed, META, load};
-use medfs::{FileKind, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{FileKind, Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::superblock::RawSuperblock;

@@ -10,7 +10,7 @@
 use super::context::{Context, Done};
 use crate::credentials::{Capability, Credentials};
 use crate::request::Request;
-use medfs::{Attr, FileKind, Ino, Posix, SetAttr};
+use medfs::{Attr, FileKind, Files, Ino, Posix, SetAttr};
 
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;

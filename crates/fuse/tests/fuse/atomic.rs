@@ -1,6 +1,7 @@
 //! F2FS's atomic writes through a mount whose kernel caches writes.
 
 use crate::support::{Mount, fuse_available, transports};
+use medfs::Files;
 use rustix::ioctl::{Getter, NoArg, Opcode, opcode};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -92,7 +93,7 @@ fn what_failed_in_a_transaction_stays_lost_when_it_is_started_again() {
         let file = open(&m.path("db"));
         ioctl::<START>(&file).unwrap();
         // More than the volume takes.
-        let room = m.volume.statfs().free * 4096;
+        let room = m.volume.space().free * 4096;
         let part = vec![b'5'; 1 << 20];
         for offset in (0..2 * room).step_by(part.len()) {
             let _ = file.write_all_at(&part, offset);

@@ -1,6 +1,7 @@
 //! chattr flags through a mount: what they forbid, what they make durable, and the ctime they leave.
 
 use crate::support::{Image, Mount, fuse_available, run, transports};
+use medfs::Files;
 use medfs_fuse::Transport;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! Full volumes: what is acknowledged is kept, and what finds no room is refused when it is written.
 
 use crate::support::{Image, Mount, fuse_available, transports};
+use medfs::Files;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,7 +21,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn room(m: &Mount) -> u64 {
-    m.volume.statfs().available * 4096
+    m.volume.space().available * 4096
 }
 
 /// Waits until a removed file has given its room back: the kernel tells that it is gone a moment later.
@@ -84,7 +85,7 @@ fn what_is_overwritten_on_a_full_volume_is_written_beside_what_is_refused() {
             file.write_all_at(&noise(4096, page + 1), page * 4096).unwrap();
         }
         file.sync_all().unwrap();
-        while m.volume.statfs().available > 0 {
+        while m.volume.space().available > 0 {
             let _ = put(&m.path(&format!("filler{}", room(&m))), &noise(room(&m) as usize, 3), 4096);
         }
         // One request of the page cache carries them all.

@@ -2,6 +2,7 @@
 //! trimming, and times of new files.
 
 use crate::support::{Image, Mount, fuse_available, open, run, transports};
+use medfs::Files;
 use medfs_fuse::Transport;
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! A mounted volume does what a Linux file system does, over each transport, and is clean afterwards.
 
 use crate::support::{Image, Mount, fuse_available, run, transports};
+use medfs::Files;
 use medfs_device::{FileDevice, FileOptions};
 use medfs_fuse::{BlockMount, Transport, control};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, SeekFrom, XattrFlags};

@@ -1,7 +1,7 @@
 //! A panic while a request is served: whoever made the request gets an error, and nothing is written any more.
 
 use crate::support::{Image, fuse_available, transports};
-use medfs::{MountOptions, SystemClock, Volume};
+use medfs::{Files, MountOptions, SystemClock, Volume};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, WriteTag};
 use medfs_format::Block;
 use std::fs::{self, File, OpenOptions};

@@ -2,6 +2,7 @@
 //! that a change takes away.
 
 use crate::support::{Image, Mount, fuse_available, transports};
+use medfs::Files;
 use medfs_fuse::Transport;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -8,8 +8,8 @@
 use super::{Handle, Open, Target, split};
 use crate::model::{Kind, Timeline};
 use medfs::{
-    Clock, Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Posix, RenameFlags, SetAttr, Timestamp,
-    Volume,
+    Clock, Error, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Posix, RenameFlags, SetAttr,
+    Timestamp, Volume,
 };
 use medfs_device::BlockDevice;
 use parking_lot::Mutex;

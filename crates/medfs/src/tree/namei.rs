@@ -117,7 +117,7 @@ impl Tree {
         Ok(self.attr_held(&inode))
     }
 
-    /// Lists a directory from a position on; see [`crate::Volume::readdir`].
+    /// Lists a directory from a position on; see [`crate::Files::readdir`].
     pub(crate) fn readdir(
         &self,
         ino: Ino,

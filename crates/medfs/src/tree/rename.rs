@@ -110,7 +110,7 @@ fn lock_dirs<'a>(old: &'a Side<'_>, new: &'a Side<'_>, above: &Above) -> Pair<'a
 }
 
 impl Tree {
-    /// Renames; see [`crate::Volume::rename`].
+    /// Renames; see [`crate::Files::rename`].
     pub(crate) fn rename(
         &self,
         parent: Ino,

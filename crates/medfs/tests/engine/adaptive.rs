@@ -115,7 +115,7 @@ fn a_volume_that_is_nearly_full_puts_nothing_off() {
     let [a, b] = two_files(&v);
     let fill = file(&v, v.root(), "fill");
     let mut at = 0;
-    while v.statfs().free > 100 {
+    while v.space().free > 100 {
         write(&v, fill, at, &[7; 8 * PAGE]);
         at += 8 * PAGE as u64;
     }

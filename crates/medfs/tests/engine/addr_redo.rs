@@ -1,7 +1,7 @@
 //! Addresses noted in the inode instead of direct nodes: what an fsync costs, and that a crash shows what was fsynced.
 
 use crate::common::*;
-use medfs::{FallocateMode, Ino, SetAttr, Timestamp, Volume};
+use medfs::{FallocateMode, Files, Ino, SetAttr, Timestamp, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 

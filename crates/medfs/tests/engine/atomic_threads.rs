@@ -1,6 +1,7 @@
 //! Atomic writes of one file that two threads begin at the same moment.
 
 use crate::common::*;
+use medfs::Files;
 use std::sync::{Arc, Barrier};
 
 /// Rounds: the moment is a few instructions long.
@@ -10,7 +11,7 @@ const ROUNDS: u64 = 3000;
 fn what_two_threads_write_in_one_atomic_write_is_committed() {
     let v = Arc::new(open_device(&Arc::new(blank(64, all_features())), "cache=64M"));
     let (f, _) = noisy_file(&v, "f", 2);
-    let free = v.statfs().free;
+    let free = v.space().free;
     for round in 1..=ROUNDS {
         write(&v, f, 100, &round.to_le_bytes());
         let together = Arc::new(Barrier::new(2));
@@ -31,5 +32,5 @@ fn what_two_threads_write_in_one_atomic_write_is_committed() {
         }
     }
     v.sync().expect("sync");
-    assert_eq!(v.statfs().free, free, "what was kept for staged pages is given back");
+    assert_eq!(v.space().free, free, "what was kept for staged pages is given back");
 }

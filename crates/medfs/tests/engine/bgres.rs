@@ -1,7 +1,7 @@
 //! Idle work: when it is done, and that restoring changes nothing but where content lies.
 
 use crate::common::*;
-use medfs::{Hotness, IdleReport, ManualClock, Volume};
+use medfs::{Files, Hotness, IdleReport, ManualClock, Volume};
 use medfs_device::MemDevice;
 use medfs_device::crash::RecordingDevice;
 use medfs_testkit::images::FsckMedfs;

@@ -2,7 +2,7 @@
 //! overwritten or discarded before the next one.
 
 use crate::common::*;
-use medfs::{ManualClock, Volume};
+use medfs::{Files, ManualClock, Volume};
 use medfs_device::{BlockDevice, MemDevice, WriteTag};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{Block, Geometry};
@@ -108,7 +108,7 @@ impl BlockDevice for Watched {
 fn work(v: &Volume, seed: u64) {
     let mut random = Random(seed);
     let files: Vec<_> = (0..40).map(|n| file(v, v.root(), &format!("f{n}"))).collect();
-    while v.statfs().free > 300 {
+    while v.space().free > 300 {
         let ino = files[random.below(40) as usize];
         let _ = v.write(ino, random.below(400) * PAGE as u64, &page(1));
     }

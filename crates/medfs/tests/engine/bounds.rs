@@ -7,7 +7,7 @@
 //! bounds::` takes all sizes as they are.
 
 use crate::common::*;
-use medfs::{FallocateMode, FileKind, Ino, RenameFlags, Seek, SetAttr, Volume, XattrMode};
+use medfs::{FallocateMode, FileKind, Files, Ino, RenameFlags, Seek, SetAttr, Volume, XattrMode};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{RawInode, footer};

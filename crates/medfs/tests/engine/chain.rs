@@ -2,7 +2,7 @@
 //! made from is what a crash leaves.
 
 use crate::common::*;
-use medfs::{FallocateMode, ManualClock, RenameFlags, SetAttr, Volume};
+use medfs::{FallocateMode, Files, ManualClock, RenameFlags, SetAttr, Volume};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice, WriteTag, read_block};
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use medfs::{
-    DeltaMode, FallocateMode, FileFlags, Hotness, Ino, ManualClock, SetAttr, Volume, convert::export,
+    DeltaMode, FallocateMode, FileFlags, Files, Hotness, Ino, ManualClock, SetAttr, Volume, convert::export,
 };
 use medfs_device::MemDevice;
 use std::sync::Arc;

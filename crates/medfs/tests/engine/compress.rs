@@ -2,7 +2,7 @@
 //! the ioctls do.
 
 use crate::common::*;
-use medfs::{Algorithm, FallocateMode, FileFlags, Ino, ManualClock, SetAttr, Volume};
+use medfs::{Algorithm, FallocateMode, FileFlags, Files, Ino, ManualClock, SetAttr, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;
 use medfs_format::superblock::{Feature, RawSuperblock};
@@ -244,10 +244,10 @@ fn saved_blocks_are_given_back_and_taken_again() {
     let v = open_device(&device, "compress=zstd");
     let expected = text(41 * PAGE, 3);
     let f = compressed(&v, "f", &expected);
-    let (saved, before) = (v.saved_blocks(f).expect("saved"), v.statfs());
+    let (saved, before) = (v.saved_blocks(f).expect("saved"), v.space());
     assert!(saved >= 20);
     assert_eq!(v.release_saved_blocks(f).expect("release"), saved);
-    assert_eq!(v.statfs().free - before.free, saved);
+    assert_eq!(v.space().free - before.free, saved);
     assert_eq!(v.saved_blocks(f).expect("saved"), 0);
     assert_eq!(v.getattr(f).expect("attributes").blocks, (41 - saved) * 8);
     assert_eq!(errno(v.release_saved_blocks(f)), INVALID);

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use medfs::convert::{export, import};
-use medfs::{Error, ManualClock, MountOptions, Volume, XattrMode};
+use medfs::{Error, Files, ManualClock, MountOptions, Volume, XattrMode};
 use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
@@ -197,7 +197,7 @@ fn a_full_volume_is_exported() {
     while v.write(f, rest * PAGE as u64, &noise(rest)).is_ok() {
         rest += 1;
     }
-    assert!(rest > 1000 && v.statfs().available < 4, "{rest} pages, {:?}", v.statfs());
+    assert!(rest > 1000 && v.space().available < 4, "{rest} pages, {:?}", v.space());
     v.close().expect("close");
     drop(v);
     let done = export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");

@@ -2,7 +2,7 @@
 //! is an error.
 
 use crate::common::*;
-use medfs::{Error, ManualClock, MountOptions, Volume};
+use medfs::{Error, Files, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::{RawCheckpoint, seal};

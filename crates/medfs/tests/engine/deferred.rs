@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use medfs::testing::{commit_closed, open_deferring};
-use medfs::{ManualClock, MountOptions, SetAttr, Volume};
+use medfs::{Files, ManualClock, MountOptions, SetAttr, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 

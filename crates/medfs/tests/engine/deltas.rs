@@ -1,7 +1,7 @@
 //! Deltas in the inode: what they cost, and that pages read as what was written.
 
 use crate::common::*;
-use medfs::{FallocateMode, FileKind, ManualClock, Volume, XattrMode};
+use medfs::{FallocateMode, FileKind, Files, ManualClock, Volume, XattrMode};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! What operations cost in blocks and in calls to the device: no more than they need.
 
 use crate::common::*;
-use medfs::{ManualClock, SetAttr, Stats, Timestamp, Volume};
+use medfs::{Files, ManualClock, SetAttr, Stats, Timestamp, Volume};
 use medfs_device::count::CountingDevice;
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause};

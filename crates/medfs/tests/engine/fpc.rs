@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use medfs::convert::{Import, ImportOptions, export};
-use medfs::{FallocateMode, FileKind, Hotness, ManualClock, SetAttr, Volume};
+use medfs::{FallocateMode, FileKind, Files, Hotness, ManualClock, SetAttr, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 use std::time::Duration;

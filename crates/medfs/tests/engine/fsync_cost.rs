@@ -1,7 +1,7 @@
 //! A file whose names are those of the last checkpoint is fsynced by its nodes, whatever happened to it before.
 
 use crate::common::*;
-use medfs::{FileKind, Ino, RenameFlags, Volume};
+use medfs::{FileKind, Files, Ino, RenameFlags, Volume};
 use medfs_device::MemDevice;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::superblock::RawSuperblock;

@@ -1,6 +1,7 @@
 //! Cleaning: a volume that is full, overwritten at random and half emptied keeps what was written, and keeps going.
 
 use crate::common::*;
+use medfs::Files as _;
 use medfs::{Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
 use medfs_format::superblock::Feature;

@@ -2,7 +2,9 @@
 //! is sound at any time.
 
 use crate::common::*;
-use medfs::{FallocateMode, FileFlags, FileKind, ManualClock, RenameFlags, SetAttr, Volume, XattrMode};
+use medfs::{
+    FallocateMode, FileFlags, FileKind, Files, ManualClock, RenameFlags, SetAttr, Volume, XattrMode,
+};
 use medfs_device::MemDevice;
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind as FaultKind};
 use medfs_device::trace::{Operation as Request, TracingDevice};
@@ -442,7 +444,7 @@ fn a_file_without_a_name_that_cannot_be_read_keeps_no_volume_from_being_opened()
     }
     let free = |device: &Arc<MemDevice>| {
         let v = open_device(device, "");
-        let free = v.statfs().free;
+        let free = v.space().free;
         v.close().expect("close");
         free
     };

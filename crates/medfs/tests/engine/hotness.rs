@@ -3,7 +3,7 @@
 use crate::common::{PAGE, Random, START, blank_delta, content, file, noisy_file, open_with, write};
 use medfs::habits::Wrote;
 use medfs::hotness::{FEW_WRITES, Hcluster};
-use medfs::{Clock, Hotness, ManualClock};
+use medfs::{Clock, Files, Hotness, ManualClock};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;

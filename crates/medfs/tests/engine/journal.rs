@@ -2,7 +2,7 @@
 //! checkpoint that empties the journal.
 
 use crate::common::*;
-use medfs::{FileKind, ManualClock};
+use medfs::{FileKind, Files, ManualClock};
 use medfs_device::MemDevice;
 use medfs_testkit::images::FsckF2fs;
 use medfs_testkit::subject::Check;

@@ -4,7 +4,7 @@
 use crate::common::*;
 use medfs::convert::{Import, ImportOptions, Phase, export, import};
 use medfs::{
-    Attr, FallocateMode, FileFlags, FileKind, Ino, ManualClock, NewFile, SetAttr, Volume, XattrMode,
+    Attr, FallocateMode, FileFlags, FileKind, Files, Ino, ManualClock, NewFile, SetAttr, Volume, XattrMode,
 };
 use medfs_device::crash::{CrashPlan, Event, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
@@ -213,8 +213,8 @@ fn every_shape_of_file_is_imported_and_exported() {
             assert_same(&tree, &tree_of(&v), &format!("{when}, imported"));
             drop(v);
             assert!(!import(device.clone(), clock()).expect("again").switched);
-            let free = open_device(&before.into(), "").statfs().free;
-            let used = free.saturating_sub(open_device(&device, "").statfs().free);
+            let free = open_device(&before.into(), "").space().free;
+            let used = free.saturating_sub(open_device(&device, "").space().free);
             assert!(used <= planned.layouts.new_blocks, "{when}: {used} blocks more, {planned:?}");
 
             export(device.clone(), clock(), &mut |_, _, _| ()).expect("export");
@@ -395,7 +395,7 @@ fn full(features: Feature, maker: &str, left: u64) -> (Arc<MemDevice>, Tree) {
     let v = open_device(&device, maker);
     let f = file(&v, v.root(), "rest");
     let mut page = 0;
-    while v.statfs().free > left && v.write(f, page * PAGE as u64, &noise(page)).is_ok() {
+    while v.space().free > left && v.write(f, page * PAGE as u64, &noise(page)).is_ok() {
         page += 1;
     }
     v.sync().expect("sync");

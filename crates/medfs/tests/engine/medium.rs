@@ -2,7 +2,7 @@
 //! recovery, the check and the repair agree on where what was fsynced ends.
 
 use crate::common::*;
-use medfs::{ManualClock, MountOptions, Volume};
+use medfs::{Files, ManualClock, MountOptions, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Geometry;

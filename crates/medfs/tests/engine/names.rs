@@ -4,7 +4,7 @@
 //! creation times.
 
 use medfs::{
-    Attr, Clock, DirEntry, Error, FileKind, FsyncMode, Ino, ManualClock, MountOptions, NewFile, Posix,
+    Attr, Clock, DirEntry, Error, FileKind, Files, FsyncMode, Ino, ManualClock, MountOptions, NewFile, Posix,
     RenameFlags, SetAttr, Timestamp, Volume, XattrMode,
 };
 use medfs_device::file::{FileDevice, FileOptions};
@@ -212,7 +212,7 @@ fn links_count_and_the_last_one_frees() {
         let file = make(&v, root, "a", FileKind::Regular);
         v.write(file.ino, 0, &vec![7; 3 << 20]).unwrap();
         v.sync().unwrap();
-        let full = v.statfs().free;
+        let full = v.space().free;
         for i in 0..50 {
             let attr = v.link(file.ino, root, format!("link{i}").as_bytes()).unwrap();
             assert_eq!(attr.nlink, i + 2);
@@ -221,7 +221,7 @@ fn links_count_and_the_last_one_frees() {
         v.unlink(root, b"a").unwrap();
         (0..50).for_each(|i| v.unlink(root, format!("link{i}").as_bytes()).unwrap());
         assert_eq!(errno(v.getattr(file.ino)), 116);
-        assert!(v.statfs().free >= full + (3 << 20) / 4096, "space came back");
+        assert!(v.space().free >= full + (3 << 20) / 4096, "space came back");
         image.close(v);
     });
 }
@@ -708,7 +708,7 @@ fn a_link_whose_target_does_not_fit_is_refused() {
         let v = image.open();
         let fill = make(&v, v.root(), "fill", FileKind::Regular).ino;
         let mut at = 0;
-        while v.statfs().free > 1 {
+        while v.space().free > 1 {
             at += v.write(fill, at, &[1; 4096]).unwrap() as u64;
         }
         assert_eq!(errno(v.symlink(v.root(), b"long", &[b'x'; 3900], 0, 0)), 28);

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use medfs::{
-    FallocateMode, ManualClock, MountOptions, NvramStats, RenameFlags, SetAttr, Timestamp, Volume,
+    FallocateMode, Files, ManualClock, MountOptions, NvramStats, RenameFlags, SetAttr, Timestamp, Volume,
     open_with_nvram,
 };
 use medfs_device::{MemDevice, MemNvram, Nvram, read_block};

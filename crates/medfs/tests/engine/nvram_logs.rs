@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::nvram::{SIZE, crashed, opened, stats};
 use crate::sqlite_deltas::Database;
-use medfs::Volume;
+use medfs::{Files, Volume};
 use medfs_device::{MemDevice, MemNvram};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Unlinked files that are still held: a checkpoint lists them, and has room for so many.
 
 use crate::common::*;
-use medfs::{FileKind, RenameFlags, Volume};
+use medfs::{FileKind, Files, RenameFlags, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{CpFlags, ORPHANS_PER_BLOCK, RawCheckpoint, seal};
 use medfs_format::superblock::RawSuperblock;
@@ -66,7 +66,7 @@ fn a_checkpoint_lists_every_orphan_and_one_more_is_refused() {
     for delta in [false, true] {
         let device = Arc::new(volume_with_payload(delta));
         let v = open_device(&device, "");
-        let free = v.statfs().free;
+        let free = v.space().free;
         let (kept, other) = (file(&v, v.root(), "kept"), file(&v, v.root(), "other"));
         write(&v, kept, 0, b"kept");
         let empty = dir(&v, v.root(), "empty");
@@ -99,7 +99,7 @@ fn a_checkpoint_lists_every_orphan_and_one_more_is_refused() {
             gone.expect("there is room");
         }
         v.sync().expect("sync");
-        assert_eq!(v.statfs().free, free, "all room is back");
+        assert_eq!(v.space().free, free, "all room is back");
         v.close().expect("close");
         drop(v);
         // Of f2fs-tools no checker reads a payload as large as this.

@@ -1,7 +1,7 @@
 //! Where blocks go: in-place update policies, and logs that scatter what they write.
 
 use crate::common::*;
-use medfs::{Extent, Volume};
+use medfs::{Extent, Files, Volume};
 use medfs_device::MemDevice;
 use medfs_format::superblock::Feature;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Promises of docs/SEMANTICS.md about a running volume, through the public face alone.
 
 use crate::common::*;
-use medfs::{FileKind, ManualClock, MountOptions, NewFile, RenameFlags, SetAttr, Volume, XattrMode};
+use medfs::{FileKind, Files, ManualClock, MountOptions, NewFile, RenameFlags, SetAttr, Volume, XattrMode};
 use medfs_device::count::CountingDevice;
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
@@ -18,7 +18,7 @@ fn errno<T: std::fmt::Debug>(result: medfs::Result<T>) -> i32 {
 fn a_full_volume_says_so_at_once_and_loses_nothing() {
     let device = Arc::new(blank(64, all_features()));
     let v = open(device.clone());
-    let free = v.statfs().free;
+    let free = v.space().free;
     let mut written = Vec::new();
     let error = loop {
         let n = written.len() as u32;
@@ -48,7 +48,7 @@ fn a_full_volume_says_so_at_once_and_loses_nothing() {
         v.unlink(v.root(), name.as_bytes()).expect("a full volume lets go of files");
     }
     v.sync().expect("sync");
-    assert_eq!(v.statfs().free, free, "all room is back");
+    assert_eq!(v.space().free, free, "all room is back");
     let f = file(&v, v.root(), "again");
     write(&v, f, 0, &vec![1; free as usize * 9 / 10 * PAGE]);
     v.fsync(f, false).expect("fsync");

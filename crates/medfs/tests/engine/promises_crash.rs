@@ -4,7 +4,7 @@
 //! device may hold after losing power, with the last mark made before.
 
 use crate::common::*;
-use medfs::{FallocateMode, FileKind, ManualClock, RenameFlags, SetAttr, Timestamp, Volume};
+use medfs::{FallocateMode, FileKind, Files, ManualClock, RenameFlags, SetAttr, Timestamp, Volume};
 use medfs_device::crash::RecordingDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,7 +229,7 @@ fn an_atomic_write_is_there_wholly_or_not_at_all() {
 fn files_without_a_name_leave_no_trace() {
     let base = blank(64, all_features());
     let empty = open(base.snapshot());
-    let free = empty.statfs().free;
+    let free = empty.space().free;
     drop(empty);
     let recorder = Arc::new(RecordingDevice::new(&base));
     let v = open_with(recorder.clone(), "", Arc::new(ManualClock::new(START)));
@@ -243,7 +243,7 @@ fn files_without_a_name_leave_no_trace() {
     drop(v); // power is lost while both are open
     let v = open(recorder.snapshot());
     assert_eq!(v.stats().orphans_freed, 2);
-    assert_eq!(v.statfs().free, free);
+    assert_eq!(v.space().free, free);
     assert!(v.getattr(gone).is_err() && v.getattr(nameless).is_err());
 }
 

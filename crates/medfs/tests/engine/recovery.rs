@@ -5,7 +5,7 @@
 //! itself are made from real ones by putting their nodes in another order with other marks.
 
 use crate::common::*;
-use medfs::{FallocateMode, Ino, ManualClock, MountOptions, SetAttr, Volume, XattrMode};
+use medfs::{FallocateMode, Files, Ino, ManualClock, MountOptions, SetAttr, Volume, XattrMode};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
@@ -404,7 +404,7 @@ fn a_replaced_name_frees_the_old_file() {
         let mut free = 0;
         // Strict mode makes a checkpoint here; posix mode leaves it to recovery.
         let device = crashed(&base, "fsync_mode=posix", |v| {
-            free = v.statfs().free;
+            free = v.space().free;
             let old = file(v, v.root(), "a");
             (0..300).for_each(|i| write_page(v, old, i, 1));
             v.sync().unwrap();
@@ -419,7 +419,7 @@ fn a_replaced_name_frees_the_old_file() {
         });
         recovered(&device, |v| {
             assert_eq!(content(v, ino_of(v, "a")), page(2));
-            assert!(free - v.statfs().free <= 4, "{} blocks are gone", free - v.statfs().free);
+            assert!(free - v.space().free <= 4, "{} blocks are gone", free - v.space().free);
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Files written to replace another one: made from that one's blocks, which stay while they are needed.
 
 use crate::common::*;
-use medfs::{Ino, ManualClock, RenameFlags, Volume};
+use medfs::{Files, Ino, ManualClock, RenameFlags, Volume};
 use medfs_device::MemDevice;
 use medfs_testkit::images::{FsckF2fs, FsckMedfs};
 use medfs_testkit::subject::Check;

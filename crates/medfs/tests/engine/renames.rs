@@ -2,7 +2,7 @@
 //! that are gone from a directory, without a checkpoint.
 
 use crate::common::*;
-use medfs::{Ino, RenameFlags, Volume};
+use medfs::{Files, Ino, RenameFlags, Volume};
 use std::cell::Cell;
 
 /// A new file with one page of this version.

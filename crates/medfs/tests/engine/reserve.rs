@@ -2,7 +2,7 @@
 //! shows what the log would show.
 
 use crate::common::*;
-use medfs::{Extent, FallocateMode, SetAttr, Volume};
+use medfs::{Extent, FallocateMode, Files, SetAttr, Volume};
 use medfs_device::MemDevice;
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ fn what_is_reserved_is_in_no_users_count() {
         }
         // What was freed is free after it.
         v.checkpoint().expect("checkpoint");
-        let (free, segments) = (v.statfs(), v.stats().free_segments);
+        let (free, segments) = (v.space(), v.stats().free_segments);
         v.close().expect("close");
         judge(&device);
         (free, segments)
@@ -277,7 +277,7 @@ fn every_crash_shows_what_was_fsynced_while_reserves_are_given_back() {
             mark(n);
             let homes = (n == 7).then(|| extents(v, at(v, "f").expect("the file").ino));
             if n == 2 || n == 7 {
-                let free = v.statfs().free * PAGE as u64;
+                let free = v.space().free * PAGE as u64;
                 let (percent, at) = if n == 2 { (60, 0) } else { (95, 1 << 30) };
                 v.fallocate(large, FallocateMode::empty(), at, free * percent / 100).expect("room");
             }

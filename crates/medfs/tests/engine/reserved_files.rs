@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use medfs::ars::{ATTRIBUTE, Class, Feature, Judgement, Tree, TreeNode};
-use medfs::{Extent, Ino, SetAttr, Volume, XattrMode};
+use medfs::{Extent, Files, Ino, SetAttr, Volume, XattrMode};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::superblock::Feature as VolumeFeature;
 use std::sync::Arc;

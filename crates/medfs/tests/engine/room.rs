@@ -1,7 +1,7 @@
 //! Want of room inside the engine: what was acknowledged stays writable, and a mount always succeeds (P10).
 
 use crate::common::*;
-use medfs::{FallocateMode, ManualClock, MountOptions, SetAttr, Volume};
+use medfs::{FallocateMode, Files, ManualClock, MountOptions, SetAttr, Volume};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_testkit::images::FsckMedfs;
 use medfs_testkit::subject::Check;
@@ -65,7 +65,7 @@ fn what_was_fsynced_in_the_room_of_removed_files_is_rolled_forward() {
     let old = file(&v, v.root(), "old");
     write(&v, old, 0, &vec![3; 700 * PAGE]);
     let big = file(&v, v.root(), "big");
-    let room = v.statfs().free - 40;
+    let room = v.space().free - 40;
     v.fallocate(big, FallocateMode::empty(), 0, room * PAGE as u64).unwrap();
     v.sync().unwrap();
     v.release(old, 1);
@@ -85,12 +85,12 @@ fn an_atomic_write_without_room_is_refused_as_it_is_written_and_leaves_nothing()
         let (f, size) = fill(&v, "f", 1);
         let pages = size as usize / PAGE;
         v.sync().unwrap();
-        let before = (v.statfs().free, v.getattr(f).unwrap().blocks);
+        let before = (v.space().free, v.getattr(f).unwrap().blocks);
         v.atomic_start(f).unwrap();
         let refused = v.write(f, 0, &vec![2; size as usize]).unwrap_err();
         assert_eq!(refused.errno(), 28, "{refused}");
         v.atomic_abort(f).unwrap();
-        assert_eq!((v.statfs().free, v.getattr(f).unwrap().blocks), before);
+        assert_eq!((v.space().free, v.getattr(f).unwrap().blocks), before);
         assert_eq!(pages_of(&v, "f", 1), pages);
         // Where there is room for it, a commit succeeds.
         v.setattr(f, &SetAttr { size: Some(size / 2), ..SetAttr::default() }).unwrap();
@@ -107,7 +107,7 @@ fn a_large_atomic_write_is_committed_or_refused_as_a_whole() {
     let dev = Arc::new(blank(100, all_features()));
     let v = open_device(&dev, "cache=256M");
     let f = file(&v, v.root(), "f");
-    let size = v.statfs().free / 2 / 64 * 64 * PAGE as u64 - 64 * PAGE as u64;
+    let size = v.space().free / 2 / 64 * 64 * PAGE as u64 - 64 * PAGE as u64;
     for at in (0..size).step_by(64 * PAGE) {
         write(&v, f, at, &vec![1; 64 * PAGE]);
     }
@@ -130,14 +130,14 @@ fn what_is_shown_as_available_can_be_reserved_and_more_takes_nothing() {
         let v = open_device(&dev, "");
         let f = file(&v, v.root(), "f");
         write(&v, f, 0, &vec![1; 3 * PAGE]);
-        let before = (v.statfs(), v.getattr(f).unwrap());
+        let before = (v.space(), v.getattr(f).unwrap());
         for len in [1 << 40, (before.0.free + 4) * PAGE as u64] {
             let refused = v.fallocate(f, FallocateMode::empty(), 0, len).unwrap_err();
             assert_eq!(refused.errno(), 28, "{refused}");
             let now = v.getattr(f).unwrap();
-            assert_eq!((v.statfs(), now.size, now.blocks), (before.0, before.1.size, before.1.blocks));
+            assert_eq!((v.space(), now.size, now.blocks), (before.0, before.1.size, before.1.blocks));
         }
-        let available = v.statfs().available;
+        let available = v.space().available;
         v.fallocate(f, FallocateMode::empty(), 3 * PAGE as u64, available * PAGE as u64).unwrap();
         v.sync().unwrap();
         assert_eq!(at(&after_power_loss(&dev), "f").unwrap().size, (available + 3) * PAGE as u64);
@@ -152,11 +152,11 @@ fn a_write_that_is_refused_takes_no_room() {
     let sparse = file(&v, v.root(), "sparse");
     write(&v, sparse, 5000, b"not inline");
     fill(&v, "f", 1);
-    let before = (v.statfs().free, v.getattr(sparse).unwrap().blocks);
+    let before = (v.space().free, v.getattr(sparse).unwrap().blocks);
     for far in [2_000, 3_000_000, 600_000_000u64] {
         let refused = v.write(sparse, far * PAGE as u64, &[1; PAGE]).unwrap_err();
         assert_eq!(refused.errno(), 28, "{refused}");
-        assert_eq!((v.statfs().free, v.getattr(sparse).unwrap().blocks), before);
+        assert_eq!((v.space().free, v.getattr(sparse).unwrap().blocks), before);
     }
 }
 

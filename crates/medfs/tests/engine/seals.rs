@@ -8,7 +8,7 @@
 //! --nocapture seals::all`.
 
 use crate::common::*;
-use medfs::{ManualClock, Volume};
+use medfs::{Files, ManualClock, Volume};
 use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
 use medfs_device::{BlockDevice, Cause, MemDevice, read_block};
 use medfs_format::Block;

@@ -1,7 +1,7 @@
 //! Sectors that cannot be read under a running volume: what is not on them goes on, and is committed.
 
 use crate::common::*;
-use medfs::{FileFlags, Hotness, ManualClock, Volume};
+use medfs::{FileFlags, Files, Hotness, ManualClock, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_format::Block;

@@ -1,7 +1,7 @@
 //! Shared record nodes: what fsyncs of several files cost, and that a crash shows what each made durable.
 
 use crate::common::*;
-use medfs::{Ino, ManualClock, Volume};
+use medfs::{Files, Ino, ManualClock, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, WriteTag};
 use medfs_format::Block;
 use std::collections::{BTreeMap, BTreeSet};

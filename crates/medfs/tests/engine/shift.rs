@@ -1,7 +1,7 @@
 //! Collapsed and inserted ranges: all of it or nothing, in bounded memory.
 
 use crate::common::*;
-use medfs::{FallocateMode, ManualClock, Volume};
+use medfs::{FallocateMode, Files, ManualClock, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use std::sync::Arc;
@@ -61,12 +61,12 @@ fn more_pages_than_are_free_are_refused_and_nothing_changes() {
     for mode in [COLLAPSE, INSERT] {
         let device = Arc::new(blank(64, all_features()));
         let v = open_device(&device, "");
-        let pages = v.statfs().free * 7 / 10;
+        let pages = v.space().free * 7 / 10;
         let (f, expected) = noisy_file(&v, "f", pages);
-        let free = v.statfs().free;
+        let free = v.space().free;
         assert_eq!(shift(&v, f, mode, 1, 1).expect_err("no room for the copies").errno(), 28);
         assert!(content(&v, f) == expected, "{mode:?}");
-        assert!(v.statfs().free + 2 >= free, "{mode:?}");
+        assert!(v.space().free + 2 >= free, "{mode:?}");
         // Few pages move on the same volume.
         let tail = pages as usize - 9;
         shift(&v, f, mode, tail, 3).expect("room for nine pages");

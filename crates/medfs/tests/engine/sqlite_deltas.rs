@@ -1,7 +1,7 @@
 //! Pages of logs and journals that repeat their database: what they cost, and that the blocks they are made from stay.
 
 use crate::common::*;
-use medfs::{Ino, ManualClock, Volume};
+use medfs::{Files, Ino, ManualClock, Volume};
 use medfs_device::MemDevice;
 use medfs_testkit::images::FsckMedfs;
 use medfs_testkit::subject::Check;

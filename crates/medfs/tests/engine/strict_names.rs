@@ -7,7 +7,7 @@
 //! checkpoints that it costs.
 
 use crate::common::*;
-use medfs::{Ino, RenameFlags, Volume};
+use medfs::{Files, Ino, RenameFlags, Volume};
 use std::cell::Cell;
 
 /// A new file with one page of this version.

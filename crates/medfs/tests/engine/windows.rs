@@ -1,7 +1,7 @@
 //! What reading a restored file takes of the device, and what making its windows whole writes.
 
 use crate::common::*;
-use medfs::{Hotness, ManualClock, RestoreStats, Volume};
+use medfs::{Files, Hotness, ManualClock, RestoreStats, Volume};
 use medfs_device::MemDevice;
 use medfs_device::count::CountingDevice;
 use medfs_device::crash::RecordingDevice;
@@ -187,7 +187,7 @@ fn a_volume_that_is_nearly_full_moves_nothing() {
     let v = open_with(device.clone(), OPTIONS, clock.clone());
     let (f, expected) = with_deltas(&v, "f", 2 * WINDOW, |n| n % 4 == 0);
     let filler = file(&v, v.root(), "filler");
-    let free = v.statfs().available;
+    let free = v.space().available;
     let noise: Vec<u8> = (0..64).flat_map(noise).collect();
     for n in 0..(free - 300) / 64 {
         write(&v, filler, n * noise.len() as u64, &noise);

@@ -11,6 +11,7 @@
 use super::*;
 use crate::model::{Id, Inode, PAGE, Page, ROOT, USER_FLAGS};
 use crate::observe::compare_inode;
+use medfs::Files;
 use medfs_device::CountingDevice;
 use medfs_rescue::{Lost, Meta, Outcome, Place, Settled, Sink, Walk, salvage};
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 use super::{Base, mounter_of};
 use crate::images::COMPRESSED;
 use crate::model::{Inode, Model, PAGE};
-use crate::subject::FileSystem;
+use crate::subject::{FileSystem, list};
 use medfs::{FileKind, Ino};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::read_block;
@@ -42,7 +42,7 @@ impl Hit {
             _ => fs.listxattr(ino).map(drop),
         });
         let entries = match inode.is_dir() {
-            true => fs.readdir(ino, 0, usize::MAX).map(drop),
+            true => list(fs, ino, 0, usize::MAX).map(drop),
             false => Ok(()),
         };
         if attributes.is_err() || entries.is_err() {
@@ -51,7 +51,7 @@ impl Hit {
         }
         for (name, &child) in &inode.entries {
             match fs.lookup(ino, name) {
-                Ok(attr) => fs.release(attr.ino),
+                Ok(attr) => fs.release(attr.ino, 1),
                 Err(_) if fs.getattr(model.inode(child).ino).is_err() => {}
                 Err(_) => drop(self.inos.insert(ino)),
             }

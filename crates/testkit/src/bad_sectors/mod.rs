@@ -185,7 +185,7 @@ impl Base {
             let durable = session.apply(op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
         }
-        session.fs.close().map_err(|e| format!("close: {e}"))?;
+        session.fs.unmount().map_err(|e| format!("close: {e}"))?;
         history.push(session.model.clone(), Durable::All);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
@@ -246,7 +246,7 @@ impl Base {
         run.went.told |= sync.is_err();
         run.went.met = device.hits() > 0;
         if lenient {
-            let _ = session.fs.close();
+            let _ = session.fs.unmount();
             drop(session);
             if let Ok(fs) = self.mount(Arc::new(device.inner().snapshot())) {
                 let _ = observe(&*fs);
@@ -256,7 +256,7 @@ impl Base {
         run.may_fail("sync", sync)?;
         let witness = run.witness(&mut session)?;
         run.judge(&*session.fs, &session.model, false).map_err(|e| format!("before the end: {e}"))?;
-        let closed = session.fs.close();
+        let closed = session.fs.unmount();
         run.went.told |= closed.is_err();
         run.may_fail("close", closed)?;
         let model = session.model.clone();
@@ -293,7 +293,7 @@ impl Base {
                 return Err("what was made since has another content".into());
             }
         }
-        fs.close().map_err(|e| format!("close of the medium: {e}"))
+        fs.unmount().map_err(|e| format!("close of the medium: {e}"))
     }
 
     fn strike_write(&self, block: u64, trouble: Trouble) -> Result<Went, String> {
@@ -313,14 +313,14 @@ impl Base {
             }
         }
         if acknowledged == self.ops.len() {
-            let closed = session.fs.close();
+            let closed = session.fs.unmount();
             went.told = closed.is_err();
             acknowledged += usize::from(closed.is_ok());
         } else {
             went.failed = 1;
             // Every file can be read as before.
             observe(&*session.fs).map_err(|e| format!("reading does not go on: {e}"))?;
-            if session.fs.close().is_ok() {
+            if session.fs.unmount().is_ok() {
                 return Err("close knows nothing of the error".into());
             }
         }
@@ -330,7 +330,7 @@ impl Base {
         let fs = self.mount(medium.clone())?;
         let issued = (acknowledged + 1).min(self.history.len());
         self.history.judge(&observe(&*fs)?, acknowledged, issued)?;
-        fs.close().map_err(|e| format!("close of the medium: {e}"))?;
+        fs.unmount().map_err(|e| format!("close of the medium: {e}"))?;
         FsckMedfs.check(medium)?;
         if trouble == Trouble::WriteForever {
             // On a device that stays so the volume may refuse, and says so.

@@ -130,7 +130,7 @@ impl Struck {
         let attr = fs.create(fs.root(), WITNESS, &new).map_err(failed)?;
         fs.write(attr.ino, 0, &[7; PAGE as usize]).map_err(failed)?;
         fs.fsync(attr.ino, false).map_err(failed)?;
-        fs.release(attr.ino);
+        fs.release(attr.ino, 1);
         Ok(true)
     }
 
@@ -148,7 +148,7 @@ impl Struck {
                 }
                 let attr =
                     fs.lookup(model.inode(dir).ino, &name).map_err(|e| format!("lookup of {path}: {e}"))?;
-                fs.release(attr.ino);
+                fs.release(attr.ino, 1);
                 named = true;
                 if attr.ino != inode.ino {
                     return Err(format!("{path}: inode {} instead of {}", attr.ino, inode.ino));

@@ -289,7 +289,7 @@ fn crowd(volume: &Volume) {
         medfs::NewFile { kind: medfs::FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let make = |name: &[u8]| volume.create(volume.root(), name, &new).expect("made").ino;
     let (stays, goes) = (make(b"stays"), make(b"goes"));
-    let pages = volume.statfs().free * 9 / 20;
+    let pages = volume.space().free * 9 / 20;
     for index in 0..pages {
         for ino in [stays, goes] {
             volume.write(ino, index * 4096, &[index as u8 ^ 0x5a; 4096]).expect("there is room");

@@ -19,7 +19,7 @@ impl Session {
         let Some(dir) = self.dir(at.dir) else { return Ok(()) };
         let actual = self.fs.lookup(self.ino(dir), &at.name());
         if let Ok(attr) = &actual {
-            self.fs.release(attr.ino);
+            self.fs.release(attr.ino, 1);
         }
         let shown = || format!("{}/{}", self.model.path_of(dir), String::from_utf8_lossy(&at.name()));
         let checked = same(actual, self.model.lookup(dir, &at.name())).map_err(|fault| match fault {

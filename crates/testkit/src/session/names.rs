@@ -22,7 +22,7 @@ impl Names<'_> {
     pub(super) fn symlink(&mut self, at: Place, len: u16) -> Applied {
         let target: Vec<u8> = (0..len.max(1)).map(|i| b'a' + (i % 26) as u8).collect();
         let Some(dir) = self.0.dir(at.dir) else { return Ok(None) };
-        let actual = self.0.fs.symlink(self.0.ino(dir), &at.name(), &target);
+        let actual = self.0.fs.symlink(self.0.ino(dir), &at.name(), &target, 0, 0);
         self.created(at, actual, |model, dir, name| model.symlink(dir, name, &target))?;
         NOTHING
     }
@@ -67,7 +67,7 @@ impl Names<'_> {
             // A whiteout is new: learn its number.
             if let Some(id) = self.0.at(from).filter(|id| self.0.model.inode(*id).ino == 0) {
                 let attr = self.0.fs.lookup(ino, &from.name()).map_err(refused("lookup of the whiteout"))?;
-                self.0.fs.release(attr.ino);
+                self.0.fs.release(attr.ino, 1);
                 self.0.model.inode_mut(id).ino = attr.ino;
             }
         }
@@ -97,7 +97,7 @@ impl Names<'_> {
         let Some(id) = self.0.at(at).filter(|id| !device(self.0.model.inode(*id).kind)) else {
             return Ok(None);
         };
-        self.0.fs.hold(self.0.ino(id)).map_err(refused("hold"))?;
+        self.0.fs.hold(self.0.ino(id), 1).map_err(refused("hold"))?;
         self.0.model.hold(id);
         self.occupy(slot, id);
         NOTHING
@@ -128,7 +128,7 @@ impl Names<'_> {
 
     pub(super) fn close(&mut self, slot: u8) -> Applied {
         if let Some(id) = self.0.slots[slot as usize % self.0.slots.len()].take() {
-            self.0.fs.release(self.0.ino(id));
+            self.0.fs.release(self.0.ino(id), 1);
             self.0.model.release(id);
         }
         NOTHING
@@ -137,7 +137,7 @@ impl Names<'_> {
     fn occupy(&mut self, slot: u8, id: Id) {
         let slot = slot as usize % self.0.slots.len();
         if let Some(before) = self.0.slots[slot].replace(id) {
-            self.0.fs.release(self.0.ino(before));
+            self.0.fs.release(self.0.ino(before), 1);
             self.0.model.release(before);
         }
     }
@@ -152,7 +152,7 @@ impl Names<'_> {
         let dir = self.0.dir(at.dir).expect("resolved by the caller");
         let expected = expected(&mut self.0.model, dir, &at.name());
         if let Some((attr, id)) = same(actual, expected)? {
-            self.0.fs.release(attr.ino);
+            self.0.fs.release(attr.ino, 1);
             let inode = self.0.model.inode_mut(id);
             if inode.ino == 0 {
                 inode.ino = attr.ino;

@@ -23,6 +23,10 @@ impl Files for Recorder {
         self.inner.on_behalf(caller);
     }
 
+    fn hold(&self, ino: Ino, count: u64) -> medfs::Result<()> {
+        self.inner.hold(ino, count)
+    }
+
     fn background(&self) -> medfs::Result<()> {
         self.queue.flush();
         self.inner.background()

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use assert_cmd::Command;
-use medfs::{ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{
     BlockDevice, Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag, read_block,
 };

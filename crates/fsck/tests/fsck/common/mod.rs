@@ -1,6 +1,7 @@
 //! Volumes made and judged by f2fs-tools, in memory while this crate works on them.
 #![allow(dead_code, unreachable_pub)]
 
+use medfs::Files;
 use medfs_device::{Cause, FileDevice, FileOptions, MemDevice, Temperature, WriteTag};
 use medfs_format::BLOCK_SIZE;
 use medfs_fsck::dump::Value;

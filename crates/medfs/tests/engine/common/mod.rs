@@ -1,7 +1,7 @@
 //! What the engine's tests share: volumes in memory and short words for common steps.
 #![allow(dead_code)]
 
-use medfs::{Attr, Clock, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
+use medfs::{Attr, Clock, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_format::superblock::Feature;
