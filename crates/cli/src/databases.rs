@@ -3,7 +3,7 @@
 use crate::target::{self, Target};
 use crate::words::count;
 use anyhow::Result;
-use medfs::{FileKind, Ino, Volume, convert};
+use medfs::{FileKind, Files, Ino, Volume, convert};
 use medfs_transfer::paths;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
