@@ -1,11 +1,12 @@
-//! The public face: a mounted volume. Its operations on files are in [`crate::files`].
+//! The public face: a mounted volume. Its operations on files are in `volume/operations.rs`.
+
+mod operations;
 
 use crate::ars;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::{Commit, Ways};
 use crate::error::{Error, Posix, Result};
 use crate::file_ops::Folded;
-use crate::files::Files;
 use crate::mount::{check_root, mount};
 use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
 use crate::profile::hotness::Hotness;
@@ -25,7 +26,7 @@ use medfs_store::{Clock, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A mounted F2FS volume. Its operations on files are those of [`Files`]. All may be called from many threads.
+/// A mounted F2FS volume. Its operations on files are those of [`crate::Files`]. All may be called from many threads.
 ///
 /// Errors: every operation fails with [`Error::Corrupt`] where it meets bytes that cannot be trusted, [`Error::Io`]
 /// where the device fails, and, where it changes something, [`Error::ReadOnly`] on a read-only volume and
@@ -156,7 +157,7 @@ impl Volume {
 
     /// Idle work (MedFS's BGRes), for a caller that knows that nothing is wanted: makes the groups of hotness
     /// anew once in a `hot_window`, and writes about `budget` pages to restore files that are read often.
-    /// Stops when an operation begins. [`Files::background`] calls it where the volume was idle for as long
+    /// Stops when an operation begins. [`crate::Files::background`] calls it where the volume was idle for as long
     /// as the option `idle` says.
     pub fn idle_work(&self, budget: u64) -> Result<IdleReport> {
         self.upkeep.idle_work(&self.commit, budget)
@@ -201,20 +202,9 @@ impl Volume {
     }
 
     /// The volume, of which something is wanted: it is not idle.
-    pub(crate) fn wanted(&self) -> &Commit {
+    fn wanted(&self) -> &Commit {
         self.upkeep.note_wanted();
         &self.commit
-    }
-
-    /// Ends an operation that gave an inode a name and took a hold.
-    pub(crate) fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
-        match self.commit.sync_names(&[parent]) {
-            Ok(()) => Ok(attr),
-            Err(error) => {
-                self.release(attr.ino, 1);
-                Err(error)
-            }
-        }
     }
 
     /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below:

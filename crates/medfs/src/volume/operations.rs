@@ -1,0 +1,218 @@
+//! How a volume does the operations on files.
+//!
+//! Purpose: what all of them share: the volume is not idle while one is done, names of medfs's own files are hidden,
+//! and what a synchronous directory or file wants durable is made so before the operation returns.
+//!
+//! Locks: none here.
+
+use crate::ars;
+use crate::commit::checkpoint::CheckpointSink;
+use crate::content::file::WriteTimes;
+use crate::error::{Posix, Result};
+use crate::files::Files;
+use crate::types::*;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Ends an operation that gave an inode a name and took a hold.
+    fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
+        match self.commit.sync_names(&[parent]) {
+            Ok(()) => Ok(attr),
+            Err(error) => {
+                self.release(attr.ino, 1);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Files for Volume {
+    fn volume(&self) -> Option<&Volume> {
+        Some(self)
+    }
+
+    fn root(&self) -> Ino {
+        self.commit.geo.root_ino
+    }
+
+    fn hold(&self, ino: Ino, count: u64) -> Result<()> {
+        self.commit.inode(ino)?;
+        self.commit.inodes.hold(ino, count);
+        Ok(())
+    }
+
+    fn release(&self, ino: Ino, count: u64) {
+        if let Err(e) = self.commit.release(ino, count) {
+            tracing::warn!(ino, error = %e, "an unlinked inode could not be freed; the next mount frees it");
+        }
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().lookup(parent, name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.wanted().getattr(ino)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.wanted().setattr(ino, set)
+    }
+
+    fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().create(parent, name, new)?;
+        self.named(attr, parent)
+    }
+
+    fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
+        self.wanted().tmpfile(parent, new)
+    }
+
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().symlink(parent, name, target, uid, gid)?;
+        self.named(attr, parent)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.wanted().readlink(ino)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.commit.hiding().refuse(parent, name, Posix::NotPermitted)?;
+        let attr = self.wanted().link(ino, parent, name)?;
+        self.named(attr, parent)
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().unlink(parent, name)?;
+        self.commit.sync_names(&[parent])
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.wanted().rmdir(parent, name)?;
+        self.commit.sync_names(&[parent])
+    }
+
+    fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
+        self.commit.hiding().refuse(new_parent, new_name, Posix::NotPermitted)?;
+        self.wanted().rename(parent, name, new_parent, new_name, flags)?;
+        self.commit.sync_names(&[parent, new_parent])
+    }
+
+    fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.wanted().readdir(ino, position, emit)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.wanted().read(ino, offset, buf)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
+        self.commit.sync_written(ino)?;
+        Ok(written)
+    }
+
+    fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.wanted().write(ino, offset, data, WriteTimes::Kept)
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.wanted().fallocate(ino, mode, offset, len)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.wanted().seek(ino, offset, whence)
+    }
+
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
+        self.commit.sync_written(to)?;
+        Ok(copied)
+    }
+
+    fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.commit.hotness.note_fsync(ino);
+        self.wanted().fsync(ino, datasync)
+    }
+
+    fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
+        self.commit.hotness.note_fsync(ino);
+        self.wanted().sync(ino, datasync)
+    }
+
+    fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
+        files.iter().for_each(|&ino| self.commit.hotness.note_fsync(ino));
+        self.wanted().fsync_many(files, datasync)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.wanted().getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.wanted().listxattr(ino)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let is_tree = ars::is_tree(&self.commit, ino, name);
+        if is_tree {
+            ars::check(value)?;
+        }
+        self.wanted().setxattr(ino, name, value, mode)?;
+        if is_tree {
+            ars::learn(&self.commit);
+        }
+        Ok(())
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.wanted().removexattr(ino, name)?;
+        if ars::is_tree(&self.commit, ino, name) {
+            ars::learn(&self.commit);
+        }
+        Ok(())
+    }
+
+    fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
+        self.wanted().set_flags(ino, flags)
+    }
+
+    fn atomic_start(&self, ino: Ino) -> Result<()> {
+        self.wanted().atomic_start(ino)
+    }
+
+    fn atomic_commit(&self, ino: Ino) -> Result<()> {
+        self.wanted().atomic(ino)
+    }
+
+    fn atomic_abort(&self, ino: Ino) -> Result<()> {
+        self.wanted().atomic_abort(ino)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.space())
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.commit.read_only { Ok(()) } else { CheckpointSink.sync(&self.commit) }
+    }
+
+    fn background(&self) -> Result<()> {
+        self.commit.hotness.tick(self.commit.clock.monotonic());
+        if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
+    }
+}
