@@ -377,7 +377,7 @@ impl<'a> Dir<'a> {
         let pages = self.dir.pages();
         let (mut page, mut slot): (u64, Option<Slot>) = (from, None);
         while page < pages {
-            if state.dirty.contains_key(&page) {
+            if state.pages.is_dirty(page) {
                 return Ok(Some(page));
             }
             slot = self.find_slot_near(self.dir, slot.as_ref(), page)?;
@@ -455,7 +455,7 @@ impl<'a> Dir<'a> {
 
     /// What is wrong with a block of a directory that is zeros on the device.
     fn blank(self, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
-        if !is_blank(block) || state.dirty.contains_key(&page) {
+        if !is_blank(block) || state.pages.is_dirty(page) {
             return Ok(None);
         }
         let slot = self.find_slot(self.dir, page)?;

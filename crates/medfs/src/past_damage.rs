@@ -174,7 +174,7 @@ impl<'v> PastDamage<'v> {
         }
         let addr = slot.addr();
         let written = is_block(addr)
-            || state.dirty.contains_key(&index)
+            || state.pages.is_dirty(index)
             || (addr == NEW_ADDR && self.tree.deltas().has_delta(inode, index)?);
         Ok(written.then_some(index + 1))
     }
@@ -233,7 +233,7 @@ impl<'v> PastDamage<'v> {
             }
             Err(error) => return Err(error),
         };
-        if slot.addr() == NULL_ADDR && !state.dirty.contains_key(&page) {
+        if slot.addr() == NULL_ADDR && !state.pages.is_dirty(page) {
             return Ok(Some((Vec::new(), page + 1)));
         }
         match self.tree.read_page(dir, &state, page) {

@@ -9,6 +9,7 @@ use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome,
 use crate::commit::roll_forward_log::RollForwardLog;
 use crate::content::placement::Purpose;
 use crate::error::Result;
+use crate::map::page_versions::Attributes;
 use crate::options::MountOptions;
 use crate::tree::Tree;
 use crate::volume::{Volume, open_with};
@@ -125,14 +126,16 @@ impl CommitSink for InMemory {
 
 fn committed(file: &StagedFile<'_>) -> CommittedFile {
     let inode = file.inode;
-    let pages = file.pages.iter().filter(|(index, _)| *index < inode.pages()).cloned().collect();
-    inode.raw(|r| CommittedFile {
+    let state = inode.lock.read();
+    let page = |&index: &u64| Some((index, state.pages.get(index)?.clone()));
+    let Attributes { size, mode, owner, mtime, .. } = inode.raw(Attributes::of);
+    CommittedFile {
         ino: inode.ino,
         times: file.purpose != Purpose::Fsync { datasync: true },
-        mode: r.i_mode.get(),
-        owner: (r.i_uid.get(), r.i_gid.get()),
-        size: r.i_size.get(),
-        mtime: (r.i_mtime.get() as i64, r.i_mtime_nsec.get()),
-        pages,
-    })
+        mode,
+        owner,
+        size,
+        mtime: (mtime.secs, mtime.nanos),
+        pages: file.pages.iter().filter(|&&index| index < inode.pages()).filter_map(page).collect(),
+    }
 }

@@ -331,10 +331,13 @@ impl Model {
             None => self.content_mut(id).write(offset, data),
         }
     }
-    /// Sets the size.
+    /// Sets the size, of what is aside while an atomic write is open.
     pub fn truncate(&mut self, id: Id, size: u64) -> Result<()> {
         self.allowed(id, FIXED)?;
-        self.content_mut(id).truncate(size);
+        match &mut self.inode_mut(id).staged {
+            Some(staged) => staged.truncate(size),
+            None => self.content_mut(id).truncate(size),
+        }
         Ok(())
     }
     /// Changes allocation or content, in all modes.

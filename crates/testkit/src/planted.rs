@@ -88,7 +88,7 @@ impl ModelFs {
             uid: inode.uid,
             gid: inode.gid,
             rdev: inode.rdev,
-            size: inode.content.size(),
+            size: inode.visible().size(),
             blocks: 0,
             atime: time,
             mtime: time,

@@ -133,8 +133,8 @@ impl ClusterPages<'_> {
         if self.is_released(inode) {
             return Err(Posix::InvalidArgument.into());
         }
-        if !state.dirty.is_empty()
-            || state.atomic.is_some()
+        if state.pages.any_dirty()
+            || state.pages.draft().is_some()
             || !self.updates.kept(self.content, inode, 0..u64::MAX)?.is_empty()
         {
             return Err(Posix::Busy.into());
@@ -206,7 +206,7 @@ impl ClusterPages<'_> {
             return Err(Posix::InvalidArgument.into());
         }
         self.change_alone(inode, |state| {
-            if !state.dirty.is_empty() {
+            if state.pages.any_dirty() {
                 return Err(Posix::Busy.into());
             }
             if inode.size() == 0 {
@@ -257,5 +257,5 @@ fn is_empty(inode: &Inode, state: &InodeState) -> bool {
         let inline = r.inline().contains(Inline::DATA) && r.i_size.get() > 0;
         r.i_blocks.get() > own || inline || r.inline().contains(Inline::PIN_FILE)
     });
-    !content && state.dirty.is_empty() && state.atomic.is_none()
+    !content && !state.pages.any_dirty() && state.pages.draft().is_none()
 }

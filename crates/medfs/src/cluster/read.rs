@@ -28,7 +28,7 @@ impl ClusterPages<'_> {
         let Some(cluster) = self.cluster_of(inode, compression, index)? else { return Ok(None) };
         let content = self.pages_of_cluster(inode, compression, &cluster)?;
         for (at, page) in (cluster.first..).zip(&content) {
-            if !state.dirty.contains_key(&at) {
+            if !state.pages.is_dirty(at) {
                 self.pages.insert(inode.ino, at, page.clone());
             }
         }
@@ -138,7 +138,7 @@ impl ClusterPages<'_> {
             let deltas =
                 self.updates.kept(self.content, inode, cluster.first..cluster.first + pages.len() as u64)?;
             for (index, page) in (cluster.first..).zip(&pages) {
-                if let Some(newer) = state.dirty.get(&index) {
+                if let Some(newer) = state.pages.get(index) {
                     copy_out(buf, offset, index, newer);
                     continue;
                 }

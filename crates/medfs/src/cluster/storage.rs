@@ -233,7 +233,7 @@ mod tests {
         assert!(read(&content, &file) == data);
         assert_eq!(content.seek(file.ino, 0, Seek::Data).unwrap(), 0);
         write(&content, &file, 5, b"changed");
-        assert_eq!(file.lock.read().dirty.len(), 4, "all pages of its cluster");
+        assert_eq!(file.lock.read().pages.dirty_len(), 4, "all pages of its cluster");
         write_back(&content, &file, BACKGROUND);
         forget_clean(&content, &file);
         assert_eq!(&read(&content, &file)[5..12], b"changed");
@@ -345,6 +345,6 @@ mod tests {
         assert!(matches!(content.read(file.ino, 0, &mut buf), Err(Error::Corrupt(_))));
         assert_eq!(content.read(file.ino, CLUSTER, &mut buf).unwrap(), BLOCK_SIZE, "the other one is whole");
         let change = content.write_file(&file, 3, b"x", crate::content::file::WriteTimes::Now);
-        assert!(change.is_err() && file.lock.read().dirty.is_empty());
+        assert!(change.is_err() && !file.lock.read().pages.any_dirty());
     }
 }

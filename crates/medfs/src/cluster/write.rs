@@ -30,7 +30,7 @@ type DirtyPage = (u64, Arc<Block>);
 /// The dirty pages of a cluster.
 fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<DirtyPage> {
     let pages = first..first + compression.cluster_pages() as u64;
-    state.dirty.range(pages).map(|(&index, page)| (index, page.clone())).collect()
+    state.pages.dirty(pages).map(|(index, page)| (index, page.clone())).collect()
 }
 
 impl ClusterPages<'_> {
@@ -43,7 +43,7 @@ impl ClusterPages<'_> {
         let mut clusters: Vec<u64> = indices.iter().map(|index| index / pages * pages).collect();
         clusters.sort_unstable();
         clusters.dedup();
-        let about = Decide::about(Batch::of(inode, purpose, state.dirty.len()), true, sources);
+        let about = Decide::about(Batch::of(inode, purpose, state.pages.dirty_len()), true, sources);
         let mut placing = Placing::of(Vec::with_capacity(indices.len()), Ok(()));
         placing.outcome =
             self.place_all_clusters(inode, state, compression, &clusters, &about, &mut placing.pages);
@@ -89,9 +89,9 @@ impl ClusterPages<'_> {
         if !self.is_delta_volume() || !self.has_compact(inode) {
             return damage.result();
         }
-        let compact = state.dirty.range(self.compact_start(inode)..);
-        let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != **index));
-        let new: Vec<DirtyPage> = new.map(|(&index, page)| (index, page.clone())).collect();
+        let compact = state.pages.dirty(self.compact_start(inode)..);
+        let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != *index));
+        let new: Vec<DirtyPage> = new.map(|(index, page)| (index, page.clone())).collect();
         let done = self.place_plain(inode, &about.batch, new, placed);
         self.put_off(&mut damage, done)?;
         damage.result()
@@ -109,7 +109,7 @@ impl ClusterPages<'_> {
         state.whole.extend(whole);
         for index in updated {
             if !state.whole.contains(&index)
-                && let Some(page) = state.dirty.get(&index).cloned()
+                && let Some(page) = state.pages.get(index).cloned()
             {
                 self.page_is_clean(inode, state, index, page);
             }
@@ -192,7 +192,7 @@ impl ClusterPages<'_> {
         let Some(compression) = self.compression(inode) else { return Ok(false) };
         let pages = compression.cluster_pages();
         // All that is dirty may have to be opened in one go.
-        if self.updates.keeps(self.content, inode) && state.dirty.len() * pages < MOST_OPENED {
+        if self.updates.keeps(self.content, inode) && state.pages.dirty_len() * pages < MOST_OPENED {
             let first = index / pages as u64 * pages as u64;
             return Ok(self.compressed_cluster(inode, compression, first, None)?.1.is_some());
         }
@@ -299,10 +299,10 @@ impl ClusterPages<'_> {
         let pages = compression.cluster_pages() as u64;
         let (_, cluster) = self.compressed_cluster(inode, compression, index / pages * pages, None)?;
         let Some(cluster) = cluster else { return Ok(()) };
-        let on_their_way = state.dirty.range(cluster.first..cluster.first + pages).count() as u64 == pages;
+        let on_their_way = state.pages.dirty(cluster.first..cluster.first + pages).count() as u64 == pages;
         let content: Vec<Arc<Block>> = if on_their_way {
             // Copies, so that what is being written is not taken for what is dirty now.
-            let now = state.dirty.range(cluster.first..cluster.first + pages);
+            let now = state.pages.dirty(cluster.first..cluster.first + pages);
             now.map(|(_, page)| Arc::new((**page).clone())).collect()
         } else {
             let mut content = self.pages_of_cluster(inode, compression, &cluster)?;

@@ -1,24 +1,31 @@
-//! The commit of an atomic write: [`crate::content::atomic`] keeps its pages aside until then.
+//! The commit of an atomic write: [`crate::content::atomic`] keeps a draft of the file aside until then.
 //!
-//! Invariant: a commit that fails before its pages are the file's leaves them staged.
+//! Invariant: a commit that fails before its pages are the file's leaves the draft open.
 //! Locks: called with none held.
 
 use crate::commit::Commit;
 use crate::commit::change_set::{Naming, Request};
 use crate::content::placement::Purpose;
 use crate::error::{Posix, Result};
+use crate::map::page_versions::Draft;
 use medfs_format::Ino;
 
 impl Commit {
     /// Commits an open atomic write: all of its pages, or none.
     pub(crate) fn atomic(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
-        let pages = inode.lock.read().atomic.as_ref().map(|staged| staged.pages.len());
-        let Some(pages) = pages else { return Err(Posix::InvalidArgument.into()) };
+        let draft = |draft: &Draft| (draft.pages.len(), draft.first_cut());
+        let draft = inode.lock.read().pages.draft().map(draft);
+        let Some((pages, first_cut)) = draft else { return Err(Posix::InvalidArgument.into()) };
         self.check_writable()?;
         self.make_room()?;
         self.make_room_for(pages as u64)?;
+        // What is cut off goes from the file in the moment of the commit, and waits for nobody then.
+        let _barrier = match first_cut < inode.pages() {
+            true => Some(self.unshare(ino, first_cut..u64::MAX)?),
+            false => None,
+        };
         let request = Request { inode: &inode, purpose: Purpose::Atomic, naming: Naming::AsItWas };
-        self.one(request, |state| self.apply_staged(&inode, state)).map(drop)
+        self.one(request, |state| self.atomic_write(&inode).apply(state)).map(drop)
     }
 }

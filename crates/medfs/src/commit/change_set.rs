@@ -18,9 +18,9 @@ use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::op::Op;
+use crate::map::page_versions::Attributes;
 use crate::tree::Tree;
 use medfs_device::Cause;
-use medfs_format::Block;
 use medfs_format::node::FileKind;
 use medfs_format::removed::RemovedName;
 use medfs_sync::MutexGuard;
@@ -63,8 +63,9 @@ pub(crate) struct StagedFile<'a> {
     pub(crate) inode: &'a Arc<Inode>,
     pub(crate) purpose: Purpose,
     pub(crate) naming: Naming,
-    /// Its dirty pages, by index. None of what is no regular file: a checkpoint alone writes these.
-    pub(crate) pages: Vec<(u64, Arc<Block>)>,
+    /// Which of its pages are dirty. None of what is no regular file: a checkpoint alone writes these. What they
+    /// are is settled when they are placed, and their version is closed.
+    pub(crate) pages: Vec<u64>,
     pub(crate) regular: bool,
     /// Whether anything of it is to be written, as far as is known before its pages are placed.
     pub(crate) dirty: bool,
@@ -97,35 +98,37 @@ impl<'a> StagedFile<'a> {
         change(&mut state)?;
         let regular = inode.kind() == FileKind::Regular;
         let nodes_due = tree.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
-        let dirty = nodes_due || !state.dirty.is_empty();
+        let dirty = nodes_due || state.pages.any_dirty();
         let pages = match regular {
-            true => state.dirty.iter().map(|(&index, page)| (index, page.clone())).collect(),
+            true => state.pages.dirty(..).map(|(index, _)| index).collect(),
             false => Vec::new(),
         };
         Ok(StagedFile { inode, purpose, naming, pages, regular, dirty, nodes_due, refused: None })
     }
 
-    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are
-    /// placed, and is told whether all of them are.
-    pub(crate) fn write_pages<T>(&self, tree: &Tree, take: impl FnOnce(bool) -> T) -> (WrittenPages, T) {
+    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are placed
+    /// and their version is closed: it is told whether all of them are, and the version's attributes.
+    pub(crate) fn write_pages<T>(
+        &self,
+        tree: &Tree,
+        take: impl FnOnce(bool, Option<&Attributes>) -> T,
+    ) -> (WrittenPages, T) {
         let inode = self.inode;
         let mut state = inode.lock.write();
-        let indices: Vec<u64> = self.pages.iter().map(|&(index, _)| index).collect();
-        let placing = tree.place_pages(inode, &mut state, &indices, self.purpose, &tree.xref);
-        let Placing { pages: placed, outcome, blocked, .. } = placing;
+        let placing = tree.place_pages(inode, &mut state, &self.pages, self.purpose, &tree.xref);
+        let Placing { pages: placed, version, outcome, blocked, .. } = placing;
         // Pages of an atomic write that are placed must not become durable without the others.
         let no_room = matches!(outcome, Err(Error::NoSpace));
         state.with_checkpoint |=
             !blocked.is_empty() || (outcome.is_err() && (self.purpose == Purpose::Atomic || !no_room));
-        let taken = take(outcome.is_ok() && blocked.is_empty());
+        let closed = version.and_then(|version| state.pages.attributes(version));
+        let taken = take(outcome.is_ok() && blocked.is_empty(), closed);
         drop(state);
 
         let written = tree.write_pages(&placed, Cause::Data);
         let mark = {
             let mut state = inode.lock.write();
-            if written.is_ok() {
-                tree.pages_written(inode, &mut state, placed);
-            }
+            tree.pages_written(inode, &mut state, version, placed, &written);
             state.data_mark
         };
         (WrittenPages { mark, blocked, outcome: written.and(outcome) }, taken)

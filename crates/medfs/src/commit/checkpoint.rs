@@ -47,7 +47,7 @@ fn write_pages(tree: &Tree, file: &StagedFile<'_>) -> Result<Outcome> {
     if !file.regular {
         return Ok(Outcome::Durable);
     }
-    let (WrittenPages { blocked, outcome, .. }, ()) = file.write_pages(tree, |_| ());
+    let (WrittenPages { blocked, outcome, .. }, ()) = file.write_pages(tree, |_, _| ());
     outcome?;
     Ok(if blocked.is_empty() { Outcome::Durable } else { Outcome::Blocked(blocked) })
 }

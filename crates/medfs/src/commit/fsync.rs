@@ -73,7 +73,7 @@ impl Commit {
     pub(crate) fn sync(&self, ino: Ino, datasync: bool) -> Result<()> {
         let inode = self.inode(ino)?;
         let least = Purpose::Fsync { datasync }.least_to_write();
-        let dirty = !inode.lock.read().dirty.is_empty() || self.nodes.dirtiness_of(ino) >= least;
+        let dirty = inode.lock.read().pages.any_dirty() || self.nodes.dirtiness_of(ino) >= least;
         if self.sync_file(&inode, datasync)? && dirty {
             Counters::add(&self.counters.fsyncs_dirty, 1);
         }
@@ -103,7 +103,7 @@ impl Commit {
         let Some(reason) = self.one(request, |_| Ok(()))? else { return Ok(true) };
         tracing::debug!(ino = inode.ino, ?reason, "fsync by checkpoint");
         Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
-        if reason == NeedsCheckpoint::NotRegular && !inode.lock.read().dirty.is_empty() {
+        if reason == NeedsCheckpoint::NotRegular && inode.lock.read().pages.any_dirty() {
             // The checkpoint left something of it out: this tells why, or writes it for the next one.
             self.write_back(inode)?;
             self.checkpoint_now()?;

@@ -83,7 +83,7 @@ impl NameJournal<'_> {
                 }
             }
         }
-        let small = |inode: &Inode| inode.lock.read().dirty.len() <= MOST_PAGES;
+        let small = |inode: &Inode| inode.lock.read().pages.dirty_len() <= MOST_PAGES;
         let fits = removed::names_fit(gone.len(), gone.iter().map(|(name, _)| name.len()).sum());
         if !fits || due.len() > MOST_RECORDS || !due.iter().all(|inode| small(inode)) {
             return Ok(false);

@@ -2,8 +2,8 @@
 //!
 //! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the
 //! last node, which carries the fsync mark; FLUSH. The first flush is left out where the node names nothing
-//! new. Nodes of one fsync are a snapshot taken together with the pages, so that a crash shows the file as it
-//! was at one moment.
+//! new. Nodes of one fsync are taken in the moment in which the version of its pages is closed, so that a crash
+//! shows the file as it was then.
 //! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
 //! and written under the `chain` lock and one flush follows.
 //! Locks: the set's; the inode's while pages are placed and nodes taken; `chain`.
@@ -17,10 +17,11 @@ use crate::commit::group_commit::{Before, GroupCommit, LastNode};
 use crate::delta::addr_redo::Notes;
 use crate::error::{Error, Result};
 use crate::map::inode::Inode;
+use crate::map::page_versions::Attributes;
 use crate::map::refs::Gone;
 use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
-use medfs_format::node::{Advise, RawDirectNode};
+use medfs_format::node::{Advise, RawDirectNode, RawInode};
 use medfs_format::path::first_page;
 use medfs_format::removed::RemovedName;
 use medfs_format::{Block, NULL_ADDR};
@@ -37,6 +38,14 @@ pub(super) struct Due {
     pub(super) left_out: Arc<Notes>,
     /// Sources that are free once they are durable.
     pub(super) gone: Gone,
+}
+
+impl Due {
+    /// The inode block among the nodes.
+    fn inode(&self, inode: &Inode) -> Option<&RawInode> {
+        let at = self.nodes.iter().find(|(page, _)| page.nid == inode.ino);
+        at.map(|(_, block)| block.view())
+    }
 }
 
 /// What is taken of a file in the moment in which its pages are placed.
@@ -84,7 +93,7 @@ impl CommitSink for RollForwardLog {
                 files.push(Err(file.refused));
                 continue;
             }
-            let (pages, taken) = file.write_pages(tree, |all| self.take(tree, file, all));
+            let (pages, taken) = file.write_pages(tree, |all, closed| self.take(tree, file, all, closed));
             let mut file = OnItsWay { file, pages, taken };
             match self.lead_up(tree, &file) {
                 Ok(last) => last_nodes.extend(last),
@@ -107,8 +116,9 @@ impl CommitSink for RollForwardLog {
 }
 
 impl RollForwardLog {
-    /// Takes the nodes that go with the pages of a file, of which all are placed or not. The inode's lock is held.
-    fn take(&self, tree: &Tree, file: &StagedFile<'_>, all: bool) -> Taken {
+    /// Takes the nodes that go with the pages of a file, of which all are placed or not. `closed`: the attributes
+    /// of the version that was closed with them. The inode's lock is held.
+    fn take(&self, tree: &Tree, file: &StagedFile<'_>, all: bool, closed: Option<&Attributes>) -> Taken {
         let (inode, least) = (file.inode, file.purpose.least_to_write());
         let dirtiness = tree.nodes.dirtiness_of(inode.ino);
         let write_nodes = all && dirtiness >= least;
@@ -122,6 +132,10 @@ impl RollForwardLog {
             name_is_as_recorded(tree, inode);
         }
         let due = if write_nodes { take_due(tree, inode, least) } else { Due::default() };
+        debug_assert!(
+            closed.is_none_or(|closed| due.inode(inode).is_none_or(|r| Attributes::of(r) == *closed)),
+            "nodes are of the version that their pages are of"
+        );
         Taken { due, times_only: dirtiness == Dirty::Times, reason }
     }
 

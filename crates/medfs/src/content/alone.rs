@@ -145,7 +145,7 @@ pub(crate) fn write_back(content: &Content, inode: &Arc<Inode>, purpose: Purpose
         assert_eq!(batch.blocked, []);
         from = batch.next;
     }
-    assert!(inode.lock.read().dirty.range(..inode.pages()).next().is_none(), "all of it is written");
+    assert!(inode.lock.read().pages.dirty(..inode.pages()).next().is_none(), "all of it is written");
 }
 
 /// Forgets what is in memory of a file's pages.
@@ -170,7 +170,7 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
         let end = |model: &[u8], rng: &mut ChaCha8Rng| {
             at / PAGE * PAGE + PAGE * rng.random_range(1..=(model.len() as u64 / PAGE).clamp(1, 6))
         };
-        match rng.random_range(0..14) {
+        match rng.random_range(0..15) {
             0..=2 => patch(content, inode, &mut model, at, &text(step as u8, rng.random_range(1..40))),
             3..=5 => patch(content, inode, &mut model, at, &text(step as u8, rng.random_range(1..20_000))),
             6 => {
@@ -214,6 +214,7 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
                 content.move_pages(inode, &pages, &NoSources).expect("moves");
             }
             12 => write_back(content, inode, Purpose::Fsync { datasync: false }),
+            13 => write_atomically(content, inode, &mut model, &mut rng),
             _ => {
                 write_back(content, inode, Purpose::Background);
                 forget_clean(content, inode);
@@ -221,6 +222,44 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
         }
         assert!(read(content, inode) == model, "seed {seed}, step {step}");
     }
+}
+
+/// Changes a file in an atomic write, which commits or not. `model` is what it is afterwards.
+fn write_atomically(content: &Content, inode: &Arc<Inode>, model: &mut Vec<u8>, rng: &mut ChaCha8Rng) {
+    if !content.atomic_write(inode).get_ready().expect("there is room") {
+        return;
+    }
+    write_back(content, inode, Purpose::Background);
+    content.atomic_write(inode).begin().expect("it is there");
+    let mut draft = model.clone();
+    for step in 0..rng.random_range(1..5) {
+        let at = rng.random_range(0..=draft.len() as u64);
+        match rng.random_range(0..3) {
+            0 => patch(content, inode, &mut draft, at, &text(step, rng.random_range(1..9000))),
+            1 => resize_draft(content, inode, &mut draft, at),
+            _ => resize_draft(content, inode, &mut draft, at + PAGE + 7),
+        }
+        let mut seen = vec![0xee; draft.len() + 1];
+        let read = content.read(inode.ino, 0, &mut seen).expect("reads");
+        assert!(seen[..read] == draft, "readers see the draft");
+    }
+    let commits = rng.random_bool(0.6);
+    content
+        .change_alone(inode, |state| match commits {
+            true => content.atomic_write(inode).apply(state),
+            false => content.atomic_write(inode).undo(state),
+        })
+        .expect("it ends");
+    if commits {
+        *model = draft;
+    }
+}
+
+fn resize_draft(content: &Content, inode: &Arc<Inode>, draft: &mut Vec<u8>, size: u64) {
+    content
+        .change_alone(inode, |state| content.atomic_write(inode).resize(state, size))
+        .expect("there is room");
+    draft.resize(size as usize, 0);
 }
 
 fn patch(content: &Content, inode: &Arc<Inode>, model: &mut Vec<u8>, at: u64, data: &[u8]) {

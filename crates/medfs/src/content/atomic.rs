@@ -1,146 +1,227 @@
-//! Atomic writes: pages kept aside until a commit makes all of them part of the file, or after a crash none.
+//! Atomic writes: a draft of the file, kept aside until a commit makes it the file, or after a crash nothing.
 //!
-//! Invariants: each staged page has a block of its own reserved, as the page it replaces stays valid until
+//! What an atomic write changes, size and content alike, goes into the draft of the file's versions
+//! ([`crate::map::page_versions`]): the address map is not touched before the commit. Readers see the draft,
+//! as they do in F2FS, where the file has one page cache for all.
+//! Invariants: each page of a draft has a block of its own reserved, as the page it replaces stays valid until
 //! the commit is durable; so want of room is an error of the write. A commit that fails before its pages are
-//! the file's leaves them staged. Locks: as in [`crate::content::file`].
+//! the file's leaves the draft open. Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
 use crate::content::Content;
 use crate::content::storage::Change;
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
-use crate::map::staged::Staged;
+use crate::map::page_versions::{Cut, Draft, PageVersions};
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 
+/// A file that is, or may be, written atomically.
+#[derive(Clone, Copy)]
+pub(crate) struct AtomicWrite<'a> {
+    content: &'a Content,
+    inode: &'a Arc<Inode>,
+}
+
+impl Deref for AtomicWrite<'_> {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        self.content
+    }
+}
+
 impl Content {
+    pub(crate) fn atomic_write<'a>(&'a self, inode: &'a Arc<Inode>) -> AtomicWrite<'a> {
+        AtomicWrite { content: self, inode }
+    }
+}
+
+impl AtomicWrite<'_> {
     /// Makes a file ready for an atomic write; `false` where one is open.
-    pub(crate) fn ready_for_atomic(&self, inode: &Arc<Inode>) -> Result<bool> {
+    pub(crate) fn get_ready(&self) -> Result<bool> {
         let _op = self.op()?;
-        let mut state = inode.lock.write();
-        inode.check_alive(&state)?;
-        inode.check_regular()?;
-        self.check_not_released(inode)?;
-        if state.atomic.is_some() {
+        let mut state = self.inode.lock.write();
+        self.inode.check_alive(&state)?;
+        self.inode.check_regular()?;
+        self.check_not_released(self.inode)?;
+        if state.pages.draft().is_some() {
             return Ok(false);
         }
-        self.convert_inline(inode, &mut state)?;
-        self.before_growth(inode, &mut state, inode.size())?;
+        self.convert_inline(self.inode, &mut state)?;
+        self.before_growth(self.inode, &mut state, self.inode.size())?;
         Ok(true)
     }
 
     /// Begins an atomic write of a file whose pages are written back.
-    pub(crate) fn begin_atomic(&self, inode: &Inode) -> Result<()> {
-        let mut state = inode.lock.write();
-        inode.check_alive(&state)?;
-        self.check_not_released(inode)?;
+    pub(crate) fn begin(&self) -> Result<()> {
+        let mut state = self.inode.lock.write();
+        self.inode.check_alive(&state)?;
+        self.check_not_released(self.inode)?;
         // Another thread may have begun meanwhile, and written.
-        state.atomic.get_or_insert_with(|| Staged { size: inode.size(), ..Staged::default() });
+        state.pages.begin_draft(self.inode.size());
         Ok(())
     }
 
-    /// Makes staged pages dirty pages of the file. Where one cannot be, the file is as it was, and all stay staged.
-    pub(crate) fn apply_staged(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        let Some(staged) = state.atomic.take() else { return Ok(()) };
-        let mut before = Vec::with_capacity(staged.pages.len());
+    /// Makes the draft the file. Where one of its pages cannot be the file's, the file is as it was, and the
+    /// draft stays. No other file needs what is cut off.
+    pub(crate) fn apply(&self, state: &mut InodeState) -> Result<()> {
+        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(()) };
+        let mut before = Vec::with_capacity(draft.pages.len());
         let mut near = None;
-        for (&index, page) in &staged.pages {
-            let old = state.dirty.get(&index).cloned();
-            match self.change_page(inode, state, index, near.as_ref(), true, |b| *b = (**page).clone()) {
+        for (&index, page) in &draft.pages {
+            let old = state.pages.get(index).cloned();
+            match self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone()) {
                 Ok(slot) => near = Some(slot),
                 Err(e) => {
-                    self.take_back(inode, state, before);
-                    state.atomic = Some(staged);
+                    self.take_back(state, before);
+                    self.counted(state, |pages| pages.put_draft(draft));
                     return Err(e);
                 }
             }
             before.push((index, old));
         }
-        self.pages.sub_dirty(staged.pages.len());
-        self.space.unstage(staged.reserved());
-        if staged.size > inode.size() {
-            self.set_size(inode, staged.size);
-        }
-        self.touch_modified(inode);
+        self.space.unstage(draft.reserved());
+        self.cut_as_in(&draft, state)?;
+        self.touch_modified(self.inode);
         Ok(())
     }
 
-    fn take_back(&self, inode: &Arc<Inode>, state: &mut InodeState, before: Vec<(u64, Option<Arc<Block>>)>) {
+    fn take_back(&self, state: &mut InodeState, before: Vec<(u64, Option<Arc<Block>>)>) {
         for (index, old) in before {
             match old {
-                Some(page) => self.add_dirty_page(inode, state, index, page),
-                None => self.forget_pages(inode, state, index, index + 1),
+                Some(page) => self.add_dirty_page(self.inode, state, index, page),
+                None => self.forget_pages(self.inode, state, index, index + 1),
             }
         }
     }
 
+    /// Cuts off what a draft, whose pages are the file's by now, does not show, and gives the file its size.
+    fn cut_as_in(&self, draft: &Draft, state: &mut InodeState) -> Result<()> {
+        let (mut from, end) = (draft.first_cut(), self.inode.pages().min(draft.size.div_ceil(PAGE)));
+        for &index in draft.pages.range(from..end.max(from)).map(|(index, _)| index) {
+            if from < index {
+                self.drop_page_run(self.inode, state, from..index)?;
+            }
+            from = index + 1;
+        }
+        if from < end {
+            self.drop_page_run(self.inode, state, from..end)?;
+        }
+        match draft.size < self.inode.size() {
+            true => self.content.resize(self.inode, state, draft.size)?,
+            // What lay behind the end was zeroed before the draft began.
+            false if draft.size > self.inode.size() => self.set_size(self.inode, draft.size),
+            false => {}
+        }
+        Ok(())
+    }
+
     /// Gives back what an open atomic write reserved of holes.
-    pub(crate) fn undo_staged(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        let new = self.drop_staged(state);
-        new.into_iter().try_for_each(|index| self.punch(inode, index, index + 1).map(drop))
+    pub(crate) fn undo(&self, state: &mut InodeState) -> Result<()> {
+        let new = self.drop_draft(state);
+        new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))
     }
 
     /// Forgets an open atomic write; returns the pages that it made of holes.
-    pub(crate) fn drop_staged(&self, state: &mut InodeState) -> BTreeSet<u64> {
-        let Some(staged) = state.atomic.take() else { return BTreeSet::new() };
-        self.pages.sub_dirty(staged.pages.len());
-        self.space.unstage(staged.reserved());
-        staged.new
+    pub(crate) fn drop_draft(&self, state: &mut InodeState) -> BTreeSet<u64> {
+        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return BTreeSet::new() };
+        self.space.unstage(draft.reserved());
+        draft.new
     }
 
-    /// Keeps written pages aside until the atomic write commits; their space is reserved now.
-    pub(crate) fn stage_atomic(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut InodeState,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
+    /// Writes to the draft; the space of its pages is reserved now.
+    pub(crate) fn write(&self, state: &mut InodeState, offset: u64, data: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let len = (BLOCK_SIZE - within).min(data.len() - done);
-            let staged = state.atomic.as_ref().and_then(|a| a.pages.get(&index).cloned());
-            let mut page = match staged {
-                Some(page) => page,
-                None => self.stage_page(inode, state, index, len == BLOCK_SIZE)?,
-            };
-            Arc::make_mut(&mut page).0[within..within + len].copy_from_slice(&data[done..done + len]);
-            state.atomic.as_mut().expect("the caller checked").pages.insert(index, page);
+            self.change(state, index, len == BLOCK_SIZE, |page| {
+                page.0[within..within + len].copy_from_slice(&data[done..done + len]);
+            })?;
             done += len;
         }
-        let staged = state.atomic.as_mut().expect("the caller checked");
-        staged.size = staged.size.max(offset + data.len() as u64);
+        if let Some(draft) = state.pages.draft_mut() {
+            draft.size = draft.size.max(offset + data.len() as u64);
+        }
         Ok(())
     }
 
-    /// Reserves what a page needs that was not staged yet; returns what it holds.
-    fn stage_page(
+    /// Sets the size in the draft. `wb` is held: pages that go may leave holes again.
+    pub(crate) fn resize(&self, state: &mut InodeState, size: u64) -> Result<()> {
+        self.check_size(self.inode, size)?;
+        let Some(draft) = state.pages.draft() else { return Ok(()) };
+        if size < draft.size {
+            let (first_gone, within) = (size.div_ceil(PAGE), (size % PAGE) as usize);
+            if within > 0 && self.has(draft, size / PAGE)? {
+                self.change(state, size / PAGE, false, |page| page.0[within..].fill(0))?;
+            }
+            let gone =
+                self.counted(state, |pages| pages.draft_mut().map(|draft| draft.cut(size, first_gone)));
+            if let Some(Cut { replaced, new }) = gone {
+                self.space.unstage(replaced);
+                new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))?;
+            }
+        }
+        if let Some(draft) = state.pages.draft_mut() {
+            draft.size = size;
+        }
+        Ok(())
+    }
+
+    /// Whether a page of a draft is no hole.
+    fn has(&self, draft: &Draft, index: u64) -> Result<bool> {
+        if draft.pages.contains_key(&index) || index >= draft.first_cut() {
+            return Ok(draft.pages.contains_key(&index));
+        }
+        Ok(self.find_slot(self.inode, index)?.is_some_and(|slot| slot.addr() != NULL_ADDR))
+    }
+
+    /// Changes a page of the draft; `replace` says that `f` overwrites all of it.
+    fn change(
         &self,
-        inode: &Arc<Inode>,
         state: &mut InodeState,
         index: u64,
-        replaced: bool,
-    ) -> Result<Arc<Block>> {
+        replace: bool,
+        f: impl FnOnce(&mut Block),
+    ) -> Result<()> {
+        if !state.pages.draft().is_some_and(|draft| draft.pages.contains_key(&index)) {
+            let page = self.reserve(state, index, replace)?;
+            self.counted(state, |pages| pages.draft_mut().map(|draft| draft.pages.insert(index, page)));
+        }
+        if let Some(page) = state.pages.draft_mut().and_then(|draft| draft.pages.get_mut(&index)) {
+            f(Arc::make_mut(page));
+        }
+        Ok(())
+    }
+
+    /// Reserves what a page needs that is new in the draft; returns what it holds.
+    fn reserve(&self, state: &mut InodeState, index: u64, replace: bool) -> Result<Arc<Block>> {
         if self.pages.dirty() > self.pages.capacity() {
             return Err(Error::NoSpace);
         }
-        let page = if replaced { Arc::new(Block::ZERO) } else { self.read_page(inode, state, index)? };
-        self.storage(inode).before(self, inode, state, Change::Address(index))?;
-        let slot = self.make_slot(inode, index)?;
+        let shown = state.pages.draft().is_some_and(|draft| index < draft.first_cut());
+        let page = match shown && !replace {
+            true => self.read_page(self.inode, state, index)?,
+            false => Arc::new(Block::ZERO),
+        };
+        self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
+        let slot = self.make_slot(self.inode, index)?;
         if slot.addr() != NULL_ADDR {
             self.space.stage()?;
-        } else {
-            self.space.reserve(1)?;
-            self.set_addr(inode, &slot, NEW_ADDR);
-            self.add_blocks(inode, 1);
-            state.atomic.as_mut().expect("the caller checked").new.insert(index);
+            return Ok(page);
         }
-        self.pages.add_dirty(1);
+        self.space.reserve(1)?;
+        self.set_addr(self.inode, &slot, NEW_ADDR);
+        self.add_blocks(self.inode, 1);
+        if let Some(draft) = state.pages.draft_mut() {
+            draft.new.insert(index);
+        }
         Ok(page)
     }
 }

@@ -57,7 +57,7 @@ impl Content {
             let end = offset.checked_add(len).ok_or(Posix::FileTooLarge)?;
             self.check_not_released(inode)?;
             let keep = mode.contains(FallocateMode::KEEP_SIZE);
-            if st.atomic.is_some() && !(only_adds && keep) {
+            if st.pages.draft().is_some() && !(only_adds && keep) {
                 return Err(Posix::Busy.into());
             }
             if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
@@ -137,7 +137,7 @@ impl Content {
             }
             // As the kernel does: what is only reserved is neither where data starts nor a hole.
             let found = match whence {
-                Seek::Data if addr == NEW_ADDR && !state.dirty.contains_key(&index) => {
+                Seek::Data if addr == NEW_ADDR && !state.pages.is_dirty(index) => {
                     !storage.kept(self, &inode, index..index + 1)?.is_empty()
                 }
                 Seek::Data => is_block(addr) || addr == NEW_ADDR,

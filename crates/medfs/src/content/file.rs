@@ -52,7 +52,7 @@ impl Content {
             _ => return Err(Posix::InvalidArgument.into()),
         }
         self.check_readable_content(&inode)?;
-        let size = state.atomic.as_ref().map_or(0, |staged| staged.size).max(inode.size());
+        let size = state.pages.size_seen(inode.size());
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
             return Ok(0);
@@ -61,18 +61,27 @@ impl Content {
         if inode.is_inline() {
             self.read_inline(&inode, offset, buf);
         } else {
-            self.read_range(&inode, &state, offset, buf)?;
-        }
-        if let Some(atomic) = &state.atomic {
-            let (first, last) = (offset / PAGE, (offset + len as u64 - 1) / PAGE);
-            for (&index, page) in atomic.pages.range(first..=last) {
-                copy_out(buf, offset, index, page);
-            }
+            self.read_seen(&inode, &state, offset, buf)?;
         }
         drop(state);
         self.hotness.note_read(ino, offset / PAGE, pages_touched(offset, len));
         self.note_access(&inode);
         Ok(len)
+    }
+
+    /// Reads what readers see: the file, and the draft of an atomic write over it.
+    fn read_seen(&self, inode: &Inode, state: &InodeState, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let Some(draft) = state.pages.draft() else { return self.read_range(inode, state, offset, buf) };
+        let kept = draft.kept.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (shown, beyond) = buf.split_at_mut(kept);
+        beyond.fill(0);
+        if !shown.is_empty() {
+            self.read_range(inode, state, offset, shown)?;
+        }
+        for (&index, page) in draft.pages.range(offset / PAGE..(offset + buf.len() as u64).div_ceil(PAGE)) {
+            copy_out(buf, offset, index, page);
+        }
+        Ok(())
     }
 
     /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
@@ -144,8 +153,8 @@ impl Content {
         if let Some(profile) = self.hotness.note_write(inode.ino, &wrote) {
             self.placement.judge(inode, &profile, &self.store);
         }
-        if state.atomic.is_some() {
-            self.stage_atomic(inode, &mut state, offset, data)?;
+        if state.pages.draft().is_some() {
+            self.atomic_write(inode).write(&mut state, offset, data)?;
             return Ok(Written { bytes: data.len(), dirtied: false });
         }
         let bytes = self.write_locked(inode, &mut state, offset, data)?;
@@ -302,7 +311,7 @@ impl Content {
         }
         self.zero_part(inode, state, size / PAGE, within..BLOCK_SIZE)?;
         // A checkpoint with the new size but the old page would show the old bytes when the file grows again.
-        state.with_checkpoint |= state.dirty.contains_key(&(size / PAGE));
+        state.with_checkpoint |= state.pages.is_dirty(size / PAGE);
         Ok(())
     }
 

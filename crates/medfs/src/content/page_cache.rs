@@ -66,12 +66,12 @@ impl Pages {
         );
     }
 
-    pub(crate) fn add_dirty(&self, count: usize) {
-        self.dirty.fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn sub_dirty(&self, count: usize) {
-        self.dirty.fetch_sub(count, Ordering::Relaxed);
+    /// A file had so many pages dirty, and has so many now.
+    pub(crate) fn recount(&self, before: usize, now: usize) {
+        match now >= before {
+            true => self.dirty.fetch_add(now - before, Ordering::Relaxed),
+            false => self.dirty.fetch_sub(before - now, Ordering::Relaxed),
+        };
     }
 
     pub(crate) fn dirty(&self) -> usize {

@@ -9,6 +9,7 @@ use crate::content::storage::{Change, Ready, Records, Updates};
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::page_versions::PageVersions;
 use crate::stats::Counters;
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
@@ -76,8 +77,8 @@ impl Content {
         let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
-        if let Some(page) = state.dirty.get_mut(&index) {
-            f(Arc::make_mut(page));
+        if state.pages.is_dirty(index) {
+            self.counted(state, |pages| pages.change(index).map(f));
             if addr == NULL_ADDR {
                 return Err(FormatError::corrupt(
                     Structure::Inode,
@@ -133,7 +134,7 @@ impl Content {
         for index in pages.clone() {
             let before = wanted.last().filter(|&&(_, page)| page + 1 == index).map(|&(addr, _)| addr);
             let page = match before {
-                Some(_) => state.dirty.get(&index).cloned(),
+                Some(_) => state.pages.get(index).cloned(),
                 None => self.page_in_memory(inode, state, index),
             };
             if let Some(page) = page {
@@ -207,8 +208,22 @@ impl Content {
         }
         Ok(())
     }
+
     pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
-        state.dirty.get(&index).cloned().or_else(|| self.pages.get(inode.ino, index))
+        state.pages.get(index).cloned().or_else(|| self.pages.get(inode.ino, index))
+    }
+
+    /// Changes which pages of a file are kept; the cache counts them (invariant 6 of
+    /// [`crate::map::page_versions`]).
+    pub(crate) fn counted<R>(
+        &self,
+        state: &mut InodeState,
+        change: impl FnOnce(&mut PageVersions) -> R,
+    ) -> R {
+        let before = state.pages.held();
+        let result = change(&mut state.pages);
+        self.pages.recount(before, state.pages.held());
+        result
     }
 
     /// Puts a page among the dirty ones. Its space must be reserved.
@@ -219,10 +234,8 @@ impl Content {
         index: u64,
         page: Arc<Block>,
     ) {
-        let first = state.dirty.is_empty();
-        if state.dirty.insert(index, page).is_none() {
-            self.pages.add_dirty(1);
-        }
+        let first = !state.pages.any_dirty();
+        self.counted(state, |pages| pages.insert(index, page));
         if first {
             self.inodes.set_dirty(inode);
         }
@@ -230,14 +243,11 @@ impl Content {
 
     /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
     pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
-        let dropped: Vec<u64> = state.dirty.range(start..end).map(|(&i, _)| i).collect();
-        for index in &dropped {
-            state.dirty.remove(index);
-            self.since.in_nvram.left(inode.ino, *index);
-        }
-        self.pages.sub_dirty(dropped.len());
+        let dropped: Vec<u64> = state.pages.dirty(start..end).map(|(i, _)| i).collect();
+        self.counted(state, |pages| dropped.iter().for_each(|&index| pages.cut(index)));
+        dropped.iter().for_each(|&index| self.since.in_nvram.left(inode.ino, index));
         state.whole.retain(|index| !(start..end).contains(index));
-        if state.dirty.is_empty() && !dropped.is_empty() {
+        if !state.pages.any_dirty() && !dropped.is_empty() {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::map::damage::First;
 use crate::map::inode::InodeState;
 use crate::map::node_tree::Slot;
+use crate::map::page_versions::VersionId;
 use medfs_device::Temperature;
 use medfs_format::{Block, BlockAddr, NULL_ADDR};
 use std::collections::BTreeSet;
@@ -111,6 +112,8 @@ impl Placed {
 /// Pages that were placed, and whether all were that should be.
 pub(crate) struct Placing {
     pub(crate) pages: Vec<Placed>,
+    /// The version of the file that was closed as they were placed, where there are any.
+    pub(crate) version: Option<VersionId>,
     /// Pages whose blocks other files need ([`Sources`](crate::content::storage::Sources)): they stay dirty,
     /// and the inode must not be written.
     pub(crate) blocked: Vec<u64>,
@@ -124,7 +127,14 @@ pub(crate) struct Placing {
 impl Placing {
     /// These pages, and nothing that waits.
     pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
-        Placing { pages, blocked: Vec::new(), pending: Vec::new(), damage: First::default(), outcome }
+        Placing {
+            pages,
+            version: None,
+            blocked: Vec::new(),
+            pending: Vec::new(),
+            damage: First::default(),
+            outcome,
+        }
     }
 
     /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an
@@ -133,6 +143,6 @@ impl Placing {
         let met: BTreeSet<u64> =
             self.pages.iter().map(|p| p.index).chain(self.blocked.iter().copied()).collect();
         self.outcome.is_err()
-            || indices.iter().all(|index| !state.dirty.contains_key(index) || met.contains(index))
+            || indices.iter().all(|index| !state.pages.is_dirty(*index) || met.contains(index))
     }
 }

@@ -21,11 +21,11 @@ impl Plain {
     /// Gives each page a block. Damage that keeps one of them from it keeps no other.
     fn place_each(content: &Content, write: &mut Write<'_>, placed: &mut Vec<Placed>) -> Result<()> {
         let Write { inode, ref mut state, indices, purpose, .. } = *write;
-        let batch = Batch::of(inode, purpose, state.dirty.len());
+        let batch = Batch::of(inode, purpose, state.pages.dirty_len());
         let mut damage = First::default();
         let mut near: Option<Slot> = None;
         for &index in indices {
-            let Some(page) = state.dirty.get(&index).cloned() else { continue };
+            let Some(page) = state.pages.get(index).cloned() else { continue };
             let slot = content.make_slot_near(inode, near.as_ref(), index).and_then(|slot| {
                 content.place_page(inode, &slot, &batch, false, Placed::new(index, page), placed)?;
                 Ok(slot)
@@ -150,7 +150,9 @@ mod tests {
     };
     use crate::content::placement::Purpose;
     use crate::error::{Error, Posix};
+    use crate::map::page_versions::Attributes;
     use crate::types::{FallocateMode, Seek};
+    use medfs_device::Cause;
     use medfs_format::BLOCK_SIZE;
     use medfs_format::superblock::Feature;
     use std::sync::atomic::Ordering;
@@ -220,20 +222,68 @@ mod tests {
         write_back(&content, &file, Purpose::Background);
         let (old, new) = (read(&content, &file), text(2, 3 * BLOCK_SIZE));
         for commit in [false, true] {
-            assert!(content.ready_for_atomic(&file).unwrap());
-            content.begin_atomic(&file).unwrap();
-            assert!(!content.ready_for_atomic(&file).unwrap(), "it is open");
+            assert!(content.atomic_write(&file).get_ready().unwrap());
+            content.atomic_write(&file).begin().unwrap();
+            assert!(!content.atomic_write(&file).get_ready().unwrap(), "it is open");
             let free = content.space.counts().free();
             let staged = content.write_file(&file, 0, &new, crate::content::file::WriteTimes::Now).unwrap();
             assert!(!staged.dirtied && content.space.counts().free() < free, "its blocks are reserved");
             assert_eq!(file.size(), old.len() as u64, "readers by the inode see the old size");
             content
                 .change_alone(&file, |state| match commit {
-                    true => content.apply_staged(&file, state),
-                    false => content.undo_staged(&file, state),
+                    true => content.atomic_write(&file).apply(state),
+                    false => content.atomic_write(&file).undo(state),
                 })
                 .unwrap();
             assert!(read(&content, &file) == if commit { new.clone() } else { old.clone() });
+        }
+    }
+
+    #[test]
+    fn a_write_during_a_writeback_waits_for_nothing_and_stays_dirty() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
+        // As an fsync that has placed its pages and writes them now: their version is closed.
+        let placing = {
+            let mut state = file.lock.write();
+            content.place_pages(&file, &mut state, &[0, 1, 2], Purpose::Background, &NoSources)
+        };
+        let version = placing.version.expect("pages were placed");
+        write(&content, &file, BLOCK_SIZE as u64, b"newer");
+        write(&content, &file, 5 * BLOCK_SIZE as u64, b"longer");
+        {
+            let state = file.lock.read();
+            let in_version = state.pages.page_in(version, 1).expect("it was dirty");
+            assert_eq!(in_version.0, text(1, 3 * BLOCK_SIZE)[BLOCK_SIZE..2 * BLOCK_SIZE]);
+            assert_eq!(state.pages.attributes(version).unwrap().size, 3 * BLOCK_SIZE as u64);
+            assert_eq!(content.pages.dirty(), 5, "four dirty pages, and a copy that counts as one");
+        }
+        let (blocked, outcome) = content.write_placing(&file, placing, Cause::Data).expect("writes");
+        assert!(blocked.is_empty() && outcome.is_ok());
+        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+        assert_eq!((dirty, content.pages.dirty()), (vec![1, 5], 2), "what changed meanwhile");
+        let found = read(&content, &file);
+        assert!(found[BLOCK_SIZE..].starts_with(b"newer") && found.ends_with(b"longer"));
+    }
+
+    #[test]
+    fn copies_for_closed_versions_count_against_the_cache() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(0, 4 * BLOCK_SIZE));
+        let mut versions = Vec::new();
+        for round in 1..=10u8 {
+            versions.push(file.lock.write().pages.close(file.raw(Attributes::of)));
+            write(&content, &file, 0, &text(round, 4 * BLOCK_SIZE));
+            assert_eq!(content.pages.dirty(), 4 + 4 * usize::from(round));
+        }
+        let state = &mut *file.lock.write();
+        for (round, &version) in versions.iter().enumerate() {
+            let first = state.pages.page_in(version, 0).expect("its copy");
+            assert_eq!(first.0, text(round as u8, BLOCK_SIZE)[..]);
+            content.counted(state, |pages| pages.drop_version(version));
+            assert_eq!(content.pages.dirty(), 4 * (10 - round));
         }
     }
 
@@ -291,7 +341,7 @@ mod tests {
         let file = new_file(&content, b"f", None);
         write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
         let (blocked, outcome) = content.write_for_checkpoint(&file, &NoSources).unwrap();
-        assert!(blocked.is_empty() && outcome.is_ok() && file.lock.read().dirty.is_empty());
+        assert!(blocked.is_empty() && outcome.is_ok() && !file.lock.read().pages.any_dirty());
         assert!(read(&content, &file) == text(1, 3 * BLOCK_SIZE));
     }
 }

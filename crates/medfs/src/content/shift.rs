@@ -195,7 +195,7 @@ impl FileRange<'_> {
             *near = Some(slot);
             let copied = is_block(addr)
                 || page < cluster_ends
-                || state.dirty.contains_key(&page)
+                || state.pages.is_dirty(page)
                 || kept.binary_search(&page).is_ok();
             if copied || addr == NEW_ADDR {
                 found.push(There { page, copied, node });

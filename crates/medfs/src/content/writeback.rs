@@ -14,6 +14,7 @@ use crate::content::storage::{Sources, Write};
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::page_versions::{Attributes, VersionId};
 use medfs_device::{Cause, WriteTag};
 use medfs_format::node::FileKind;
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, is_block};
@@ -33,8 +34,9 @@ pub(crate) struct WrittenBatch {
 }
 
 impl Content {
-    /// Gives dirty pages their blocks. The inode's lock is held exclusively, and `wb` and the operation lock.
-    /// What was placed before a failure must be written all the same, as slots name those blocks already.
+    /// Gives dirty pages their blocks, and closes the version of the file that they belong to. The inode's lock
+    /// is held exclusively, and `wb` and the operation lock. What was placed before a failure must be written
+    /// all the same, as slots name those blocks already. [`Content::pages_written`] comes next.
     pub(crate) fn place_pages(
         &self,
         inode: &Arc<Inode>,
@@ -43,7 +45,12 @@ impl Content {
         purpose: Purpose,
         sources: &dyn Sources,
     ) -> Placing {
-        self.storage(inode).place(self, Write { inode, state, indices, purpose, sources })
+        let write = Write { inode, state: &mut *state, indices, purpose, sources };
+        let mut placing = self.storage(inode).place(self, write);
+        if !placing.pages.is_empty() {
+            placing.version = Some(state.pages.close(inode.raw(Attributes::of)));
+        }
+        placing
     }
 
     /// What hands out data blocks.
@@ -107,30 +114,41 @@ impl Content {
         placing: Placing,
         cause: Cause,
     ) -> Result<(Vec<u64>, Result<()>)> {
-        self.write_pages(&placing.pages, cause)?;
-        self.pages_written(inode, &mut inode.lock.write(), placing.pages);
-        Ok((placing.blocked, placing.outcome))
+        let written = self.write_pages(&placing.pages, cause);
+        self.pages_written(inode, &mut inode.lock.write(), placing.version, placing.pages, &written);
+        written.map(|()| (placing.blocked, placing.outcome))
     }
 
-    /// Notes that placed pages have been written; those changed meanwhile stay dirty.
-    pub(crate) fn pages_written(&self, inode: &Inode, state: &mut InodeState, placed: Vec<Placed>) {
-        if placed.is_empty() {
-            return;
-        }
-        state.data_mark = self.io.write_mark();
-        for p in placed {
-            let unchanged = state.dirty.get(&p.index).is_some_and(|page| Arc::ptr_eq(page, &p.page));
-            if unchanged {
-                self.page_is_clean(inode, state, p.index, p.page);
+    /// Drops the version that placed pages were closed in: they have been written, or could not be. Those that
+    /// changed since it was closed stay dirty, as do all after a failure.
+    pub(crate) fn pages_written(
+        &self,
+        inode: &Inode,
+        state: &mut InodeState,
+        version: Option<VersionId>,
+        placed: Vec<Placed>,
+        written: &Result<()>,
+    ) {
+        let Some(version) = version else { return };
+        if written.is_ok() {
+            state.data_mark = self.io.write_mark();
+            for p in placed {
+                debug_assert!(
+                    state.pages.page_in(version, p.index).is_none_or(|page| Arc::ptr_eq(page, &p.page)),
+                    "a page is placed as its version has it"
+                );
+                if state.pages.is_as_in(version, p.index) {
+                    self.page_is_clean(inode, state, p.index, p.page);
+                }
             }
         }
+        self.counted(state, |pages| pages.drop_version(version));
     }
 
     /// Notes that a dirty page has reached its block, or the delta zone.
     pub(crate) fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
-        state.dirty.remove(&index);
+        self.counted(state, |pages| pages.clean(index));
         self.since.in_nvram.left(inode.ino, index);
-        self.pages.sub_dirty(1);
         // Behind the end nothing reads it, and who forgets a file's pages does not look there.
         if index < inode.pages() || inode.kind() != FileKind::Regular || self.is_compact_page(inode, index) {
             self.pages.insert(inode.ino, index, page);
@@ -138,7 +156,7 @@ impl Content {
         if self.is_compact_page(inode, index) {
             self.storage(inode).own_page_written(self, inode, index);
         }
-        if state.dirty.is_empty() {
+        if !state.pages.any_dirty() {
             state.with_checkpoint = false;
             self.inodes.set_clean(inode.ino);
         }
@@ -169,7 +187,7 @@ impl Content {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
         let mut state = inode.lock.write();
-        let indices: Vec<u64> = state.dirty.range(from..).take(BATCH).map(|(&i, _)| i).collect();
+        let indices: Vec<u64> = state.pages.dirty(from..).take(BATCH).map(|(i, _)| i).collect();
         let Some(&last) = indices.last() else { return Ok(None) };
         let placing = self.place_pages(inode, &mut state, &indices, purpose, sources);
         drop(state);
@@ -184,11 +202,11 @@ impl Content {
         sources: &dyn Sources,
     ) -> Result<(Vec<u64>, Result<()>)> {
         let mut state = inode.lock.write();
-        let indices: Vec<u64> = state.dirty.keys().copied().collect();
+        let indices: Vec<u64> = state.pages.dirty(..).map(|(index, _)| index).collect();
         let placing = self.place_pages(inode, &mut state, &indices, Purpose::Checkpoint, sources);
-        self.write_pages(&placing.pages, Cause::Data)?;
-        self.pages_written(inode, &mut state, placing.pages);
-        Ok((placing.blocked, placing.outcome))
+        let written = self.write_pages(&placing.pages, Cause::Data);
+        self.pages_written(inode, &mut state, placing.version, placing.pages, &written);
+        written.map(|()| (placing.blocked, placing.outcome))
     }
 
     /// For cleaning: moves pages of a file to the cold data log. Pages with newer content in memory take that along.
@@ -207,7 +225,7 @@ impl Content {
         let indices = self.storage(inode).relocate(self, inode, &mut state, indices)?;
         let mut present = Vec::with_capacity(indices.len());
         for index in indices {
-            if !state.dirty.contains_key(&index) {
+            if !state.pages.is_dirty(index) {
                 let Some(slot) = self.find_slot(inode, index)? else { continue };
                 if !is_block(slot.addr()) {
                     continue;

@@ -37,7 +37,7 @@ impl DeltaPages<'_> {
     /// Gives dirty pages their blocks, or keeps what changed of them.
     pub(super) fn place(&self, write: Write<'_>) -> Placing {
         let Write { inode, state, indices, purpose, sources } = write;
-        let batch = Batch::of(inode, purpose, state.dirty.len());
+        let batch = Batch::of(inode, purpose, state.pages.dirty_len());
         let inode_due = !self.placement.overwrites(&batch, &self.store)
             || indices.len() >= WORTH_AN_INODE
             || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
@@ -85,7 +85,7 @@ impl Placer<'_> {
     ) -> Result<()> {
         let mut near = None;
         for &index in indices {
-            let Some(page) = state.dirty.get(&index).cloned() else { continue };
+            let Some(page) = state.pages.get(index).cloned() else { continue };
             let changed = Changed { index, page, base: bases.remove(&index) };
             match self.place_one(state, near.as_ref(), changed, about, placing) {
                 Ok(slot) => near = Some(slot),
@@ -138,7 +138,7 @@ impl Placer<'_> {
         let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
         let mut whole = self.settle_pending(self.inode, state, pending)?;
         for index in indices.into_iter().filter(|index| !whole.contains(index)) {
-            if let Some(page) = state.dirty.get(&index).cloned() {
+            if let Some(page) = state.pages.get(index).cloned() {
                 self.page_is_clean(self.inode, state, index, page);
             }
         }
@@ -160,7 +160,7 @@ impl Placer<'_> {
         }
         let start = self.compact_start(self.inode);
         let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);
-        let compact = state.dirty.range(start..).map(|(&index, _)| index);
+        let compact = state.pages.dirty(start..).map(|(index, _)| index);
         let compact: Vec<u64> = compact.filter(|index| !placed(index)).collect();
         let placed = self.place_all(state, &compact, &about, placing);
         self.put_off(&mut damage, placed)?;

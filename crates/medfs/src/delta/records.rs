@@ -194,7 +194,7 @@ impl DeltaPages<'_> {
         record: &OwnedRecord,
     ) -> Result<()> {
         let index = u64::from(record.index);
-        if !state.dirty.contains_key(&index) {
+        if !state.pages.is_dirty(index) {
             let addr = self.find_slot(inode, index)?.map_or(NULL_ADDR, |s| s.addr());
             if addr == NULL_ADDR && !self.is_compressed(inode) {
                 let what = format!("{index}, a page that has no block and no space reserved");

@@ -98,7 +98,7 @@ impl PageStorage for Deltas {
         for &index in indices {
             let stays = pages.has_delta(inode, index)?
                 || content.dependents.is_source(inode.ino, index)
-                || (!state.dirty.contains_key(&index) && content.is_compact_page(inode, index));
+                || (!state.pages.is_dirty(index) && content.is_compact_page(inode, index));
             if !stays {
                 others.push(index);
                 continue;

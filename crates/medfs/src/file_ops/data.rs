@@ -81,24 +81,24 @@ impl FileOps {
     pub(crate) fn atomic_start(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
         self.make_room_to_write()?;
-        if !self.ready_for_atomic(&inode)? {
+        if !self.atomic_write(&inode).get_ready()? {
             return Ok(());
         }
         // What was written before belongs to the file whatever becomes of the atomic write.
         self.write_back(&inode)?;
-        self.begin_atomic(&inode)
+        self.atomic_write(&inode).begin()
     }
 
     pub(crate) fn atomic_abort(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
-        if inode.lock.read().atomic.is_none() {
+        if inode.lock.read().pages.draft().is_none() {
             return Err(Posix::InvalidArgument.into());
         }
         if self.is_read_only() {
-            self.drop_staged(&mut inode.lock.write());
+            self.atomic_write(&inode).drop_draft(&mut inode.lock.write());
             return Ok(());
         }
-        self.change_settled(&inode, |state| self.undo_staged(&inode, state))
+        self.change_settled(&inode, |state| self.atomic_write(&inode).undo(state))
     }
 }
 

@@ -64,7 +64,7 @@ impl FileOps {
     /// After a log had no room for pages of a file: makes some. `left` is how many were dirty when that was
     /// done last; `NoSpace` where it did not help. No lock is held.
     pub(crate) fn make_room_again(&self, inode: &Inode, left: &mut Option<usize>) -> Result<()> {
-        let now = inode.lock.read().dirty.len();
+        let now = inode.lock.read().pages.dirty_len();
         if left.replace(now).is_some_and(|before| before <= now) {
             return Err(Error::NoSpace);
         }

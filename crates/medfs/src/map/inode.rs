@@ -7,11 +7,11 @@
 use crate::error::{Error, Posix, Result};
 use crate::map::Map;
 use crate::map::memory::Memory;
-use crate::map::staged::Staged;
+use crate::map::page_versions::PageVersions;
 use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
-use medfs_format::{Block, FormatError, Ino, NULL_ADDR, Structure};
+use medfs_format::{FormatError, Ino, NULL_ADDR, Structure};
 use medfs_store::HashMap;
 use medfs_store::{Dirty, NodePage};
 use medfs_sync::{Mutex, Ranked, RwLock};
@@ -36,10 +36,8 @@ pub(crate) enum Scope {
 /// What an inode has in memory beyond its node block.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
-    /// Pages not yet written, or being written.
-    pub(crate) dirty: BTreeMap<u64, Arc<Block>>,
-    /// Pages of an open atomic write, not visible in the file before the commit.
-    pub(crate) atomic: Option<Staged>,
+    /// Pages not yet written, or being written, and what an open atomic write keeps aside.
+    pub(crate) pages: PageVersions,
     /// The device's write mark after the last page of this file was written, or the last of another file that
     /// its records are made from.
     pub(crate) data_mark: u64,
@@ -92,7 +90,7 @@ impl Inode {
         self.raw(|r| r.i_links.get())
     }
     fn has_open_atomic_write(&self) -> bool {
-        self.lock.try_read().is_none_or(|state| state.atomic.is_some())
+        self.lock.try_read().is_none_or(|state| state.pages.draft().is_some())
     }
     pub(crate) fn pages(&self) -> u64 {
         self.size().div_ceil(medfs_format::BLOCK_SIZE as u64)

@@ -18,9 +18,9 @@ pub(crate) mod memory;
 pub(crate) mod node_tree;
 pub(crate) mod op;
 pub(crate) mod orphans;
+pub(crate) mod page_versions;
 pub(crate) mod refs;
 pub(crate) mod since;
-pub(crate) mod staged;
 mod truncate;
 pub(crate) mod xattr_area;
 

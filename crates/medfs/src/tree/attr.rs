@@ -4,12 +4,13 @@
 //! Kernel counterpart: `f2fs_setattr`, `f2fs_getattr`, `f2fs_setflags_common`.
 
 use crate::error::{Posix, Result};
-use crate::map::inode::{Inode, set_atime, set_ctime, set_mtime};
+use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
 use crate::map::refs::Attempt;
 use crate::tree::Tree;
 use crate::types::{Attr, FileFlags, SetAttr, Timestamp};
 use medfs_format::{BLOCK_SIZE, Ino};
 use medfs_store::Dirty;
+use std::ops::Range;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -27,11 +28,38 @@ fn times_are(inode: &Inode, set: &SetAttr) -> bool {
     })
 }
 
+/// Gives a file its size, or the draft of an atomic write; returns the pages, and changes nothing, where
+/// some that would go are sources of other files.
+fn set_file_size(
+    tree: &Tree,
+    inode: &Arc<Inode>,
+    state: &mut InodeState,
+    size: u64,
+) -> Result<Option<Range<u64>>> {
+    inode.check_regular()?;
+    tree.check_readable_content(inode)?;
+    tree.check_resize_of_released(inode, size)?;
+    if state.pages.draft().is_some() {
+        return tree.atomic_write(inode).resize(state, size).map(|()| None);
+    }
+    let first = size.div_ceil(PAGE);
+    if size < inode.size() && tree.dependents.others_need(inode.ino, first..u64::MAX) {
+        return Ok(Some(first..u64::MAX));
+    }
+    tree.resize(inode, state, size).map(|()| None)
+}
+
 impl Tree {
     /// Attributes as POSIX sees them.
     pub(crate) fn attr(&self, inode: &Inode) -> Attr {
         let attr = self.attributes(inode);
         Attr { nlink: attr.nlink.saturating_sub(self.hiding().links_to(inode.ino)), ..attr }
+    }
+
+    /// The same as readers see them, who see an open atomic write.
+    pub(crate) fn attr_seen(&self, inode: &Inode, state: &InodeState) -> Attr {
+        let attr = self.attr(inode);
+        Attr { size: state.pages.size_seen(attr.size), ..attr }
     }
 
     /// Attributes of an inode, with one hold on it.
@@ -44,7 +72,7 @@ impl Tree {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
-        Ok(self.attr(&inode))
+        Ok(self.attr_seen(&inode, &state))
     }
 
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -66,22 +94,18 @@ impl Tree {
         if owner_or_mode || set.size.is_some() {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
         }
-        if let Some(size) = set.size {
-            inode.check_regular()?;
-            if state.atomic.is_some() {
-                // It would be there without the rest of the atomic write.
-                return Err(Posix::Busy.into());
-            }
-            self.check_readable_content(inode)?;
-            self.check_resize_of_released(inode, size)?;
-            let first = size.div_ceil(PAGE);
-            if size < inode.size() && self.dependents.others_need(inode.ino, first..u64::MAX) {
-                return Ok(Attempt::Shared(inode.ino, first..u64::MAX));
-            }
-            self.resize(inode, &mut state, size)?;
+        let drafted = state.pages.draft().is_some();
+        if let Some(size) = set.size
+            && let Some(shared) = set_file_size(self, inode, &mut state, size)?
+        {
+            return Ok(Attempt::Shared(inode.ino, shared));
         }
         if let Some(perm) = set.perm {
             self.acl_chmod(inode, perm & 0o7777)?;
+        }
+        if drafted && *set == (SetAttr { size: set.size, ..SetAttr::default() }) {
+            // The rest waits for the commit too.
+            return Ok(Attempt::Done(self.attr_seen(inode, &state)));
         }
         let now = self.clock.now();
         let dirty = match owner_or_mode {
@@ -90,7 +114,7 @@ impl Tree {
             false => Dirty::Times,
         };
         if !owner_or_mode && set.size.is_none() && times_are(inode, set) {
-            return Ok(Attempt::Done(self.attr(inode)));
+            return Ok(Attempt::Done(self.attr_seen(inode, &state)));
         }
         self.edit(inode, dirty, |r| {
             if let Some(perm) = set.perm {
@@ -107,7 +131,7 @@ impl Tree {
             }
             if let Some(t) = set.mtime {
                 set_mtime(r, t);
-            } else if set.size.is_some() {
+            } else if set.size.is_some() && !drafted {
                 set_mtime(r, now);
             }
             set_ctime(r, set.ctime.unwrap_or(now));
@@ -116,7 +140,7 @@ impl Tree {
             // Roll-forward does not bring back a time that somebody set.
             self.dir_log.changed(inode.ino);
         }
-        Ok(Attempt::Done(self.attr(inode)))
+        Ok(Attempt::Done(self.attr_seen(inode, &state)))
     }
 
     pub(crate) fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {

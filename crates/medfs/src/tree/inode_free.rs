@@ -104,7 +104,7 @@ impl Tree {
 
     /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
     pub(crate) fn destroy(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
-        self.drop_staged(state);
+        self.atomic_write(inode).drop_draft(state);
         self.forget_pages(inode, state, 0, u64::MAX);
         if has_blocks(inode) {
             self.deltas().compact().forget_deltas(inode)?;

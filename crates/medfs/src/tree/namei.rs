@@ -101,7 +101,15 @@ impl Tree {
         if name == b".." && found.ino == dir.ino {
             return Ok(self.attr_held(&dir)); // the root
         }
-        Ok(self.attr_held(&*self.named_inode(&dir, &found)?))
+        let inode = self.named_inode(&dir, &found)?;
+        let attr = self.attr_held(&inode);
+        if inode.kind() != FileKind::Regular {
+            return Ok(attr);
+        }
+        // It is held: what writes to the file need not keep others out of the directory.
+        drop(state);
+        let seen = inode.lock.read().pages.size_seen(attr.size);
+        Ok(Attr { size: seen, ..attr })
     }
 
     /// The inode of a number, of any kind, where it has a name that is seen: what file handles are opened by.
@@ -114,7 +122,8 @@ impl Tree {
         if self.attr(&inode).nlink == 0 || self.hiding().contains(ino) {
             return Err(Posix::Stale.into());
         }
-        Ok(self.attr_held(&inode))
+        self.inodes.hold(ino, 1);
+        Ok(self.attr_seen(&inode, &state))
     }
 
     /// Lists a directory from a position on; see [`crate::Files::readdir`].
@@ -167,7 +176,8 @@ impl Tree {
             self.orphans.remove(ino);
         }
         self.touch_modified(&dir);
-        Ok(self.attr_held(&inode))
+        self.inodes.hold(ino, 1);
+        Ok(self.attr_seen(&inode, &state))
     }
 
     /// Removes a name of something that is no directory.

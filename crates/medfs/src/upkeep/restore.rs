@@ -247,7 +247,7 @@ impl Restoring<'_> {
     fn window(&self, inode: &Inode, state: &InodeState, restored: &[u64]) -> Result<Window> {
         let mut window = Window { pages: restored.iter().map(|&page| (page, BlockState::Moving)).collect() };
         let first = restored[0] / WINDOW_PAGES * WINDOW_PAGES;
-        if state.dirty.range(first..first + WINDOW_PAGES).next().is_some() {
+        if state.pages.dirty(first..first + WINDOW_PAGES).next().is_some() {
             return Ok(window);
         }
         let mut near: Option<Slot> = None;

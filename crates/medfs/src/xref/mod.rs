@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn page_of(inode: &Inode, index: u64) -> Arc<Block> {
-        inode.lock.read().dirty[&index].clone()
+        inode.lock.read().pages.get(index).expect("it is dirty").clone()
     }
 
     #[test]

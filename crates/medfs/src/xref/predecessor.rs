@@ -146,7 +146,7 @@ impl Xref {
             && base
                 .lock
                 .try_read()
-                .is_some_and(|state| !state.dead && !state.dirty.contains_key(&page) && page < base.pages());
+                .is_some_and(|state| !state.dead && !state.pages.is_dirty(page) && page < base.pages());
         let addr = match usable {
             true => self.find_slot(base, page)?.map_or(NULL_ADDR, |slot| slot.addr()),
             false => NULL_ADDR,

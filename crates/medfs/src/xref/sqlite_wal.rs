@@ -69,7 +69,7 @@ impl Sources<'_> {
         let known = self.inode.memory.of::<WalMemory>().lock().frames.get(&copy.number).copied()?;
         known.into_iter().find(|&at| {
             let pages = at / PAGE..(at + self.layout.page).div_ceil(PAGE);
-            at != copy.at && pages.into_iter().all(|page| !self.state.dirty.contains_key(&page))
+            at != copy.at && pages.into_iter().all(|page| !self.state.pages.is_dirty(page))
         })
     }
 }
@@ -245,8 +245,7 @@ impl Xref {
         repeat: &mut ComposedBase,
     ) -> Result<()> {
         let page = u64::from(slice.page.get());
-        let usable =
-            |state: &InodeState| !state.dead && !state.dirty.contains_key(&page) && page < source.pages();
+        let usable = |state: &InodeState| !state.dead && !state.pages.is_dirty(page) && page < source.pages();
         let usable = if source.ino == sources.inode.ino {
             usable(sources.state)
         } else {
@@ -311,7 +310,7 @@ impl Xref {
             let (page, own) = (u64::from(slice.page.get()), slice.ino.get() == inode.ino);
             let (file, state): (&Inode, &InodeState) = if own { (inode, state) } else { (database, &guard) };
             let there = self.find_slot(file, page)?.is_some_and(|slot| slot.addr() == addr);
-            if !there || state.dirty.contains_key(&page) {
+            if !there || state.pages.is_dirty(page) {
                 return Ok(None);
             }
         }

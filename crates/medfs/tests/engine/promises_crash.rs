@@ -4,7 +4,7 @@
 //! device may hold after losing power, with the last mark made before.
 
 use crate::common::*;
-use medfs::{FallocateMode, FileKind, Files, ManualClock, RenameFlags, SetAttr, Timestamp, Volume};
+use medfs::{FallocateMode, FileKind, Files, Ino, ManualClock, RenameFlags, SetAttr, Timestamp, Volume};
 use medfs_device::crash::RecordingDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,6 +225,63 @@ fn an_atomic_write_is_there_wholly_or_not_at_all() {
     });
 }
 
+fn resize(v: &Volume, ino: Ino, size: u64) {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    assert_eq!(v.setattr(ino, &set).expect("resized").size, size);
+}
+
+/// A table that becomes shorter while some of its pages change, and longer again.
+#[test]
+fn what_is_cut_off_in_an_atomic_write_is_there_until_it_commits() {
+    for base in bases() {
+        let workload = |v: &Volume, mark: &dyn Fn(u64)| {
+            let f = file(v, v.root(), "db");
+            write(v, f, 0, &vec![1; 8 * PAGE]);
+            v.sync().expect("sync");
+            mark(1);
+            v.atomic_start(f).expect("start");
+            write(v, f, 0, &page(2));
+            resize(v, f, 2 * PAGE as u64 + 100);
+            write(v, f, 4 * PAGE as u64, &page(2));
+            assert_eq!(v.getattr(f).expect("getattr").size, 5 * PAGE as u64, "who reads sees the new size");
+            v.sync().expect("sync");
+            mark(2);
+            v.atomic_commit(f).expect("commit");
+            mark(3);
+        };
+        let new = [vec![2; PAGE], vec![1; PAGE + 100], vec![0; 2 * PAGE - 100], vec![2; PAGE]].concat();
+        crash(&base, "", workload, |v, mark| {
+            if mark == 0 {
+                return;
+            }
+            let found = content(v, at(v, "db").expect("the file").ino);
+            let old = found == vec![1; 8 * PAGE];
+            assert!(found == new || (mark < 3 && old), "{} bytes after mark {mark}", found.len());
+        });
+    }
+}
+
+#[test]
+fn an_aborted_atomic_write_leaves_the_size_as_it_was() {
+    let device = Arc::new(blank(64, all_features()));
+    let v = open(device.snapshot());
+    let f = file(&v, v.root(), "db");
+    write(&v, f, 0, &vec![1; 8 * PAGE]);
+    v.sync().expect("sync");
+    let before = (v.getattr(f).expect("getattr"), v.statfs().expect("statfs").free);
+    for size in [0, 100, 3 * PAGE as u64, 9 * PAGE as u64 + 1] {
+        v.atomic_start(f).expect("start");
+        write(&v, f, 12 * PAGE as u64, &page(2));
+        resize(&v, f, size);
+        let mut seen = vec![1; 8 * PAGE];
+        seen.resize(size as usize, 0);
+        assert!(content(&v, f) == seen, "who reads sees what is cut off to {size}");
+        v.atomic_abort(f).expect("abort");
+        assert_eq!((v.getattr(f).expect("getattr"), v.statfs().expect("statfs").free), before);
+        assert!(content(&v, f) == vec![1; 8 * PAGE]);
+    }
+}
+
 #[test]
 fn files_without_a_name_leave_no_trace() {
     let base = blank(64, all_features());
@@ -316,9 +373,6 @@ fn while_an_atomic_write_is_open_nothing_else_changes_the_content() {
     write(&v, f, 0, &page(2));
     let (page_size, keep) = (PAGE as u64, FallocateMode::KEEP_SIZE);
     let refused = |result: medfs::Result<()>| assert_eq!(result.expect_err("not now").errno(), 16);
-    for size in [0, 100, 9 * page_size] {
-        refused(v.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop));
-    }
     for mode in [
         FallocateMode::empty(),
         FallocateMode::ZERO_RANGE,

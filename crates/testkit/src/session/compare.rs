@@ -127,8 +127,8 @@ pub(super) fn compare_attr(expected: &Inode, attr: &Attr) -> Result<(), String> 
     if attr.nlink != expected.nlink {
         return Err(format!("link count {} instead of {}", attr.nlink, expected.nlink));
     }
-    if expected.kind == FileKind::Regular && attr.size != expected.content.size() {
-        return Err(format!("size {} instead of {}", attr.size, expected.content.size()));
+    if expected.kind == FileKind::Regular && attr.size != expected.visible().size() {
+        return Err(format!("size {} instead of {}", attr.size, expected.visible().size()));
     }
     if attr.ino != expected.ino {
         return Err(format!("inode {} instead of {}", attr.ino, expected.ino));

@@ -68,7 +68,7 @@ impl Contents<'_> {
     }
 
     pub(super) fn truncate(&mut self, file: Target, size: u64) -> Applied {
-        let Some(id) = self.0.settled(file) else { return Ok(None) };
+        let Some(id) = self.0.regular(file) else { return Ok(None) };
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         let actual = self.0.fs.setattr(self.0.ino(id), &set);
         same(actual, self.0.model.truncate(id, size))?;

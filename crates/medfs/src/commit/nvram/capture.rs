@@ -152,13 +152,13 @@ impl<'s> Capture<'s> {
             return Err(Left::Kind);
         }
         let fresh = on.tree.since.in_nvram.of(inode.ino, |held| {
-            self.revoked = held.keys().filter(|index| !state.dirty.contains_key(index)).copied().collect();
+            self.revoked = held.keys().filter(|index| !state.pages.is_dirty(**index)).copied().collect();
             let is_held = |index: &u64, page: &Arc<Block>| {
                 held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
             };
-            let fresh = state.dirty.iter().filter(|(index, page)| !is_held(index, page));
+            let fresh = state.pages.dirty(..).filter(|(index, page)| !is_held(index, page));
             let fresh = fresh.take(MOST_PAGES + 1);
-            let with_older = fresh.map(|(&index, page)| Fresh {
+            let with_older = fresh.map(|(index, page)| Fresh {
                 index,
                 content: page.clone(),
                 before: held.get(&index).cloned().flatten(),
@@ -244,7 +244,7 @@ impl<'s> Capture<'s> {
         // What is not dirty any more this record revokes.
         let held = |page: u64| {
             let version = |held: &mut Pages| held.get(&page).cloned().flatten();
-            if state.dirty.contains_key(&page) { on.tree.since.in_nvram.of(inode.ino, version) } else { None }
+            if state.pages.is_dirty(page) { on.tree.since.in_nvram.of(inode.ino, version) } else { None }
         };
         let recorded = |page: u64| taken(page).or_else(|| held(page));
         on.parts_repeated(&Whose { inode, state, recorded }, index)
@@ -327,7 +327,7 @@ impl<'s> Capture<'s> {
             self.revoked.iter().for_each(|index| drop(held.remove(index)));
             for Page { index, content, .. } in &self.pages {
                 let index = u64::from(*index);
-                let dirty = state.dirty.contains_key(&index);
+                let dirty = state.pages.is_dirty(index);
                 state.with_checkpoint |= dirty;
                 held.insert(index, dirty.then(|| content.clone()));
             }

@@ -96,7 +96,7 @@ impl Recorder<'_> {
         whose: &Whose<'_, R>,
         page: u64,
     ) -> Result<Option<BlockAddr>> {
-        match whose.state.dirty.contains_key(&page) {
+        match whose.state.pages.is_dirty(page) {
             true => Ok(None),
             false => self.block_of(whose.inode, page),
         }

@@ -54,7 +54,11 @@ fn pages_of_checkpoint(fs: &FileOps) -> u64 {
     let dirty = fs.inodes.dirty();
     let pages = dirty.iter().map(|inode| {
         let state = inode.lock.read();
-        if state.goes_with_checkpoint(inode.kind(), fs.above.scope) { state.dirty.len() as u64 } else { 0 }
+        if state.goes_with_checkpoint(inode.kind(), fs.above.scope) {
+            state.pages.dirty_len() as u64
+        } else {
+            0
+        }
     });
     pages.sum()
 }
