@@ -3,23 +3,19 @@
 //! What cannot be read is passed by and told at the end ([`result`]); the walk is medfs-rescue's.
 
 pub(crate) mod args;
-mod beside;
-mod host;
 pub(crate) mod map;
-mod merge;
 mod result;
 
 use crate::exit::Coded;
 use crate::{exit, output, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
-use host::Host;
 use indicatif::ProgressBar;
 use map::{Keeper, Spared};
 use medfs::{FileKind, Files, PastDamage, Piece, SystemClock, Volume};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
-use medfs_transfer::{Held, paths};
+use medfs_transfer::{Held, HostDir, paths};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -95,7 +91,7 @@ fn named(
     tell_if_ended();
     let root = if into_folder || makes { destination } else { parent(destination) };
     let bar = bar(&volume, &found);
-    let host = Host::new(root, bar.clone(), keeper).with_context(|| cannot_copy_to(root))?;
+    let host = host(root, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host);
     let mut ended = Ok(());
     for (source, held) in &found {
@@ -112,6 +108,15 @@ fn named(
     }
     bar.finish_and_clear();
     Ok((walk.finish().0, ended))
+}
+
+/// A directory to copy to, which tells of what it gets.
+fn host<'a>(root: &Path, bar: &'a ProgressBar, keeper: &'a mut Keeper) -> Result<HostDir<'a>> {
+    let told = |bytes| {
+        bar.inc(bytes);
+        keeper.keep();
+    };
+    HostDir::new(root, told).with_context(|| cannot_copy_to(root))
 }
 
 /// Whether something can be made where files are to go, before a dying device is read for nothing.
@@ -177,7 +182,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     tell_if_ended();
     let volume = salvaged.volume;
     let bar = progress::bytes("copying", bytes_in_use(&volume));
-    let host = Host::new(destination, bar.clone(), keeper).with_context(|| cannot_copy_to(destination))?;
+    let host = host(destination, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone);
     let top = Place::top(None, b"/");

@@ -1,17 +1,16 @@
-//! The host's directory that files are copied to.
+//! Copying out of a volume: the host's directory that files are copied to.
 //!
 //! Invariant: nothing is written outside that directory. Every name is opened from its directory's
 //! descriptor, one component at a time, and no symbolic link below it is followed, whoever put it there. What
 //! is there gives way to a whole copy alone, or to one that lacks nothing it has ([`beside`]) or takes it
 //! over ([`merge`]).
 
-use super::beside;
-use super::map::Keeper;
-use super::merge;
-use indicatif::ProgressBar;
+mod beside;
+mod merge;
+
+use crate::metadata::Metadata;
 use medfs::FileKind;
 use medfs_rescue::{Lost, Meta, Place, Settled, Sink};
-use medfs_transfer::Metadata;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -25,8 +24,8 @@ use std::path::{Path, PathBuf};
 
 const DIR: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where files go.
-pub(super) struct Host<'a> {
+/// A directory of the host as the [`Sink`] of a walk of medfs-rescue.
+pub struct HostDir<'a> {
     root: OwnedFd,
     /// What the user calls it.
     shown: PathBuf,
@@ -36,25 +35,29 @@ pub(super) struct Host<'a> {
     file: Option<(File, Vec<u8>, Place)>,
     /// Files that were made here, by device and number: none gives way to another.
     made: HashSet<(u64, u64)>,
-    bar: ProgressBar,
-    keeper: &'a mut Keeper,
+    /// Told the bytes of each piece that was written, and 0 of one that cannot be read.
+    copied: Box<dyn FnMut(u64) + 'a>,
 }
 
-impl<'a> Host<'a> {
-    /// Below a directory that is there, by whatever name the user has for it.
-    pub(super) fn new(root: &Path, bar: ProgressBar, keeper: &'a mut Keeper) -> io::Result<Host<'a>> {
+impl<'a> HostDir<'a> {
+    /// Below a directory that is there, by whatever name the user has for it. `copied` is told the bytes of each
+    /// piece that was written, and 0 of one that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// Where the directory cannot be opened or nothing can be made in it.
+    pub fn new(root: &Path, copied: impl FnMut(u64) + 'a) -> io::Result<HostDir<'a>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = fs::open(root, flags, Mode::empty()).map_err(io::Error::from)?;
         // Each file would fail for the same reason.
         fs::accessat(&opened, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
-        Ok(Host {
+        Ok(HostDir {
             root: opened,
             shown: root.to_owned(),
             recent: None,
             file: None,
             made: HashSet::new(),
-            bar,
-            keeper,
+            copied: Box::new(copied),
         })
     }
 
@@ -205,7 +208,7 @@ fn make_special(dir: &OwnedFd, name: &[u8], meta: &Meta, target: &[u8]) -> io::R
     Ok(fs::mknodat(dir, name, kind, Mode::RUSR | Mode::WUSR, meta.attr.rdev)?)
 }
 
-impl Sink for Host<'_> {
+impl Sink for HostDir<'_> {
     fn enter(&mut self, at: &Place) -> io::Result<()> {
         if at.names().is_empty() {
             return Ok(());
@@ -243,13 +246,12 @@ impl Sink for Host<'_> {
     fn data(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let Some((file, _, at)) = &self.file else { return Err(io::Error::other("no file has begun")) };
         file.write_all_at(bytes, offset).map_err(|e| self.failed("write", at, e))?;
-        self.bar.inc(bytes.len() as u64);
-        self.keeper.keep();
+        (self.copied)(bytes.len() as u64);
         Ok(())
     }
 
     fn gap(&mut self) {
-        self.keeper.keep();
+        (self.copied)(0);
     }
 
     fn end(&mut self, at: &Place, meta: &Meta, lost: &Lost) -> io::Result<Settled> {
