@@ -35,7 +35,7 @@ use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
-use crate::profile::file_class::Name;
+use crate::profile::file_class::FileClass;
 use crate::tree::Tree;
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline,
@@ -372,7 +372,7 @@ impl Target {
 fn lacks_zone(inode: &RawInode, slots: Slots) -> bool {
     FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular)
         && !inode.inline().intersects(Inline::DATA | Inline::PIN_FILE)
-        && Name::of(inode) == Name::Database
+        && FileClass::of(inode) == FileClass::Database
         && slots.cluster == 1
         && slots.inline_xattr < KEPT_SLOTS
         && inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)

@@ -26,7 +26,7 @@ use crate::file_ops::FileOps;
 use crate::file_ops::above::Reclaim;
 use crate::map::Map;
 use crate::map::inode::Scope;
-use crate::map::refs::Dependents;
+use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
 use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
@@ -288,7 +288,7 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
         base_cache: BaseCache::new(bases),
         costs: Mutex::default(),
-        dependents: Dependents::default(),
+        refs: BlockRefs::default(),
         hotness,
         storages: Storages { plain, clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>) },
         opts,

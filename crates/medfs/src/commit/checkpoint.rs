@@ -141,7 +141,7 @@ fn write_pack(tree: &Tree, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
     let freed = tree.store.write_checkpoint(cp, &tree.orphans.list(), unmount)?;
     tree.since.committed();
     tree.dir_log.committed();
-    tree.dependents.committed();
+    tree.refs.committed();
     tree.above.checkpointed();
     *tree.last_checkpoint_at.lock() = tree.clock.monotonic();
     Counters::add(&tree.counters.checkpoints, 1);

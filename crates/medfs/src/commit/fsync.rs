@@ -262,7 +262,7 @@ impl Commit {
 
     /// Makes whole, and durable, what other files make of these pages of a file.
     fn make_dependents_whole(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
-        for dependent in self.dependents.others(ino, pages.clone()) {
+        for dependent in self.refs.others(ino, pages.clone()) {
             match self.inode(dependent.ino) {
                 Ok(inode) => {
                     // What an fsync cannot make durable the checkpoint below does.
@@ -274,7 +274,7 @@ impl Commit {
                 Err(e) => return Err(e),
             }
         }
-        if self.dependents.others_need(ino, pages) {
+        if self.refs.others_need(ino, pages) {
             // Of files that are gone, or whose last change no fsync has to carry.
             CheckpointSink.now(self)?;
         }

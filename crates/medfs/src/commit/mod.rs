@@ -324,7 +324,7 @@ mod tests {
             after_each(&expected);
         }
         let source = on.retained.files().into_iter().next().expect("the first of them is retained");
-        assert!(on.dependents.others_need_any(source) && on.index.file().is_some());
+        assert!(on.refs.others_need_any(source) && on.index.file().is_some());
         (expected, source)
     }
 
@@ -337,7 +337,7 @@ mod tests {
             assert_eq!(content(&again, "f.xml").as_deref(), Some(expected));
         });
         drop(on.unshare(source, 0..u64::MAX).unwrap());
-        assert!(!on.dependents.others_need_any(source));
+        assert!(!on.refs.others_need_any(source));
         let file = find(&on, "f.xml").unwrap();
         on.unlink(root(&on), b"f.xml").unwrap();
         on.release(file, 1).unwrap();
@@ -350,7 +350,7 @@ mod tests {
         let device = device();
         let on = open(&device);
         let (expected, source) = replaced(&on, |_| ());
-        // As another driver may leave it, that lists it and knows of no dependents.
+        // As another driver may leave it, that lists it and knows of no refs.
         on.orphans.add_at_mount(source);
         on.edit(&on.inode(source).unwrap(), medfs_store::Dirty::Full, |r| r.i_links = 0.into());
         on.checkpoint_now().unwrap();

@@ -18,7 +18,7 @@ use crate::delta::addr_redo::Notes;
 use crate::error::{Error, Result};
 use crate::map::inode::Inode;
 use crate::map::page_versions::Attributes;
-use crate::map::refs::Gone;
+use crate::map::refs::ReleasedRefs;
 use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
 use medfs_format::node::{Advise, RawDirectNode, RawInode};
@@ -37,7 +37,7 @@ pub(super) struct Due {
     /// What the inode among them says of those that are left out.
     pub(super) left_out: Arc<Notes>,
     /// Sources that are free once they are durable.
-    pub(super) gone: Gone,
+    pub(super) gone: ReleasedRefs,
 }
 
 impl Due {
@@ -233,10 +233,10 @@ fn conclude(tree: &Tree, file: OnItsWay<'_, '_>, written: Result<()>) -> Result<
     if let Err(e) = pages.outcome.and(written) {
         // Keep in memory what did not reach the device.
         due.nodes.iter().map(|(page, _)| page).chain(&due.left_out.nodes).for_each(|p| tree.nodes.mark(p));
-        tree.dependents.give_back(due.gone);
+        tree.refs.give_back(due.gone);
         return Err(e);
     }
-    tree.dependents.settle(&due.gone);
+    tree.refs.settle(&due.gone);
     // Without a node in the log recovery would not know.
     if pages.blocked.is_empty() && reason.is_none() && !due.nodes.is_empty() {
         tree.since.in_nvram.superseded(file.inode.ino);
@@ -279,7 +279,7 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
         tree.nodes.make_due(&inode.node, least);
     }
     let nodes = tree.nodes.take_dirty_of(inode.ino, least);
-    Due { nodes, left_out: Arc::new(left_out), gone: tree.dependents.take_gone(inode.ino) }
+    Due { nodes, left_out: Arc::new(left_out), gone: tree.refs.take_gone(inode.ino) }
 }
 
 /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a

@@ -13,7 +13,7 @@ use crate::content::{Content, Storages, reserved_files};
 use crate::error::Result;
 use crate::map::Map;
 use crate::map::inode::{Inode, InodeState, set_name};
-use crate::map::refs::Dependents;
+use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
 use crate::options::{MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
@@ -96,7 +96,7 @@ pub(crate) fn content(
         pages: Pages::new(CACHED),
         base_cache: BaseCache::new(CACHED),
         costs: Mutex::default(),
-        dependents: Dependents::default(),
+        refs: BlockRefs::default(),
         hotness,
         map: Map::over(store, false, SinceCheckpoint::new(false)),
         opts,

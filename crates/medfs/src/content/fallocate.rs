@@ -60,7 +60,7 @@ impl Content {
             if st.pages.draft().is_some() && !(only_adds && keep) {
                 return Err(Posix::Busy.into());
             }
-            if !only_adds && self.dependents.others_need(inode.ino, offset / PAGE..u64::MAX) {
+            if !only_adds && self.refs.others_need(inode.ino, offset / PAGE..u64::MAX) {
                 return Ok(false);
             }
             match mode.difference(FallocateMode::KEEP_SIZE) {

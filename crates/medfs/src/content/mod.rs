@@ -49,7 +49,7 @@ pub(crate) mod writeback;
 
 use crate::map::Map;
 use crate::map::inode::Inode;
-use crate::map::refs::Dependents;
+use crate::map::refs::BlockRefs;
 use crate::options::MountOptions;
 use crate::profile::hotness::Hcluster;
 use base_cache::BaseCache;
@@ -72,7 +72,7 @@ pub(crate) struct Content {
     /// What the device's requests take.
     pub(crate) costs: Mutex<Costs>,
     /// Which blocks other pages need.
-    pub(crate) dependents: Dependents,
+    pub(crate) refs: BlockRefs,
     /// What is known of each file.
     pub(crate) hotness: Arc<Hcluster>,
     pub(crate) storages: Storages,

@@ -10,7 +10,7 @@
 use crate::content::placement::Batch;
 use crate::map::inode::Inode;
 use crate::options::ReserveFiles;
-use crate::profile::file_class::Name;
+use crate::profile::file_class::FileClass;
 use crate::profile::habits::{FIRST_JUDGED, FileProfile, Standing};
 use crate::profile::hotness::Hcluster;
 use crate::profile::kin::{Kin, KinKey};
@@ -74,11 +74,11 @@ struct JudgedFiles {
 
 /// The features of a file, its name's among them.
 pub(crate) fn features_of(profile: &FileProfile, r: &RawInode) -> Values {
-    profile.features(match Name::of(r) {
-        Name::Other => 0,
-        Name::Database => 1,
-        Name::Journal => 2,
-        Name::Log => 3,
+    profile.features(match FileClass::of(r) {
+        FileClass::Other => 0,
+        FileClass::Database => 1,
+        FileClass::RollbackJournal => 2,
+        FileClass::Wal => 3,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::content::page_io::requests;
 use crate::content::page_plan::Decide;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::profile::file_class::Name;
+use crate::profile::file_class::FileClass;
 use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::collections::HashMap;
@@ -50,7 +50,10 @@ impl DeltaPages<'_> {
 
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
     fn compares_with_blocks(&self, inode: &Inode, about: &Decide<'_>) -> bool {
-        let repeats = || self.deltas.repeats && matches!(inode.raw(Name::of), Name::Journal | Name::Log);
+        let repeats = || {
+            self.deltas.repeats
+                && matches!(inode.raw(FileClass::of), FileClass::RollbackJournal | FileClass::Wal)
+        };
         about.deltas
             && about.inode_due
             && about.batch.dirty_pages <= self.most_dirty(inode)

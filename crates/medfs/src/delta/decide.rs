@@ -43,7 +43,7 @@ impl DeltaPages<'_> {
             old => (old?, None),
         };
         let fixed = old || unknown.is_some() || state.whole.contains(&index);
-        let otherwise = match self.dependents.need(inode.ino, index) {
+        let otherwise = match self.refs.need(inode.ino, index) {
             Need::ByOthersOnDevice if about.batch.purpose == Purpose::Checkpoint => Decision::OutOfPlace,
             Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Decision::Deferred,
             Need::ByItsFileOnDevice => Decision::OutOfPlace,
@@ -106,7 +106,7 @@ impl DeltaPages<'_> {
         }
         let stored = stored || (inline && self.replace_worse(inode, state, &record)?);
         if !stored {
-            self.dependents.drop_pages(inode.ino, page_range(&record));
+            self.refs.drop_pages(inode.ino, page_range(&record));
             return Ok(otherwise);
         }
         self.compact().mask_compact(inode, record.index);

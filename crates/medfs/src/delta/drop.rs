@@ -50,11 +50,11 @@ impl DeltaPages<'_> {
         if self.has_compact(inode)
             && let Err(e) = self.compact().compact_pages_in(inode, &pages)
         {
-            self.dependents.drop_pages(inode.ino, pages.clone());
+            self.refs.drop_pages(inode.ino, pages.clone());
             return if self.is_damage(&e) { self.zone(inode).mask(&pages, e) } else { Err(e) };
         }
         self.zone(inode).remove(&pages)?;
-        self.dependents.drop_pages(inode.ino, pages.clone());
+        self.refs.drop_pages(inode.ino, pages.clone());
         if self.has_compact(inode) { self.compact().drop_compact(inode, state, &pages) } else { Ok(()) }
     }
 
@@ -65,7 +65,7 @@ impl DeltaPages<'_> {
         state: &mut InodeState,
         pages: &Range<u64>,
     ) -> Result<()> {
-        for dependent in self.dependents.own(inode.ino, pages.clone()) {
+        for dependent in self.refs.own(inode.ino, pages.clone()) {
             if pages.contains(&dependent) {
                 continue;
             }
@@ -78,7 +78,7 @@ impl DeltaPages<'_> {
                     inode.ino,
                     loaded,
                 )?;
-                self.dependents.drop_pages(inode.ino, dependent..dependent + 1);
+                self.refs.drop_pages(inode.ino, dependent..dependent + 1);
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use crate::content::page_plan::{Changed, Decide};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
-use crate::profile::file_class::Name;
+use crate::profile::file_class::FileClass;
 use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr, NEW_ADDR, is_block};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl DeltaPages<'_> {
         let record = self.deltas.encode(index, base, page, &[], self.deltas.record_max());
         if record.is_some() {
             // Whatever it was made from before.
-            self.dependents.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
+            self.refs.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
             Counters::add(&counters.appended, u64::from(addr == NEW_ADDR));
         }
         Ok(record.map_or(Encoding::None, Encoding::Delta))
@@ -107,6 +107,6 @@ impl DeltaPages<'_> {
 
     /// Dirty pages of a file up to which it is taken for one that changes little.
     pub(super) fn most_dirty(&self, inode: &Inode) -> usize {
-        if inode.raw(Name::of) == Name::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX }
+        if inode.raw(FileClass::of) == FileClass::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX }
     }
 }

@@ -80,7 +80,7 @@ impl DeltaPages<'_> {
         Counters::add(&counters.made, 1);
         Counters::add(&counters.bytes, record.size() as u64);
         state.whole.remove(&u64::from(record.index));
-        self.dependents.drop_pages(inode.ino, u64::from(record.index)..u64::from(record.index) + 1);
+        self.refs.drop_pages(inode.ino, u64::from(record.index)..u64::from(record.index) + 1);
         let old = slot.addr();
         if !is_block(old) {
             return Ok(());

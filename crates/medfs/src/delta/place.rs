@@ -40,7 +40,7 @@ impl DeltaPages<'_> {
         let batch = Batch::of(inode, purpose, state.pages.dirty_len());
         let inode_due = !self.placement.overwrites(&batch, &self.store)
             || indices.len() >= WORTH_AN_INODE
-            || indices.iter().any(|&index| self.dependents.is_source(inode.ino, index))
+            || indices.iter().any(|&index| self.refs.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
         let about = Decide::about(batch, inode_due, sources);
         let placer = Placer { pages: *self, inode };

@@ -56,7 +56,7 @@ impl DeltaPages<'_> {
 
     /// The pages of records for which there is no place.
     pub(crate) fn give_up_pending(&self, ino: Ino, pending: Vec<Pending>) -> Vec<u64> {
-        pending.iter().for_each(|p| self.dependents.drop_pages(ino, page_range(&p.record)));
+        pending.iter().for_each(|p| self.refs.drop_pages(ino, page_range(&p.record)));
         pending.iter().map(Pending::index).collect()
     }
 
@@ -82,11 +82,11 @@ impl DeltaPages<'_> {
     ) -> Result<Vec<u64>> {
         let mut freed = Vec::new();
         for index in std::mem::take(blocked) {
-            if self.dependents.others_need(inode.ino, index..index + 1) {
+            if self.refs.others_need(inode.ino, index..index + 1) {
                 blocked.push(index);
                 continue;
             }
-            let dependents = self.dependents.own(inode.ino, index..index + 1);
+            let dependents = self.refs.own(inode.ino, index..index + 1);
             self.make_whole_or_give_up(inode, state, &dependents)?;
             freed.push(index);
         }

@@ -97,7 +97,7 @@ impl PageStorage for Deltas {
         let mut others = Vec::with_capacity(indices.len());
         for &index in indices {
             let stays = pages.has_delta(inode, index)?
-                || content.dependents.is_source(inode.ino, index)
+                || content.refs.is_source(inode.ino, index)
                 || (!state.pages.is_dirty(index) && content.is_compact_page(inode, index));
             if !stays {
                 others.push(index);
@@ -301,13 +301,13 @@ mod tests {
         let file = file_of(&content, b"a.db", 2);
         let addr = || content.find_slot(&file, 0).unwrap().unwrap().addr();
         let before = addr();
-        assert!(content.dependents.hold(file.ino + 1, 0, vec![(file.ino, 0)]));
+        assert!(content.refs.hold(file.ino + 1, 0, vec![(file.ino, 0)]));
         write(&content, &file, 0, b"x");
         let sources = crate::content::alone::NoSources;
         let batch = content.write_batch(&file, 0, FSYNC, &sources).unwrap().unwrap();
         assert_eq!((batch.blocked, addr()), (vec![0], before));
-        content.dependents.drop_pages(file.ino + 1, 0..1);
-        content.dependents.committed();
+        content.refs.drop_pages(file.ino + 1, 0..1);
+        content.refs.committed();
         write_back(&content, &file, FSYNC);
         assert_eq!(addr(), before, "nothing needs it any more");
     }

@@ -11,7 +11,7 @@ use crate::content::record::{OwnedRecord, total_size};
 use crate::error::Result;
 use crate::map::inode::Inode;
 use crate::map::xattr_area::XattrArea;
-use crate::profile::file_class::Name;
+use crate::profile::file_class::FileClass;
 use medfs_format::NULL_ADDR;
 use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
@@ -190,11 +190,11 @@ impl Zone<'_> {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;
         }
-        match self.inode.raw(Name::of) {
-            Name::Log if self.is_compressed(self.inode) => 0,
-            Name::Log if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
-            Name::Journal | Name::Database | Name::Other => KEPT_SLOTS,
-            Name::Log => 0,
+        match self.inode.raw(FileClass::of) {
+            FileClass::Wal if self.is_compressed(self.inode) => 0,
+            FileClass::Wal if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
+            FileClass::RollbackJournal | FileClass::Database | FileClass::Other => KEPT_SLOTS,
+            FileClass::Wal => 0,
         }
     }
 

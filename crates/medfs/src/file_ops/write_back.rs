@@ -125,7 +125,7 @@ impl FileOps {
     /// may make a delta of another one give way, whose block others need in turn: so it goes on until none is
     /// left, and none becomes a source meanwhile.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _barrier = self.dependents.barrier(inode.ino);
+        let _barrier = self.refs.barrier(inode.ino);
         let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, &self.xref)?;
         while !blocked.is_empty() {
             let before = std::mem::take(&mut blocked);
@@ -156,14 +156,14 @@ impl FileOps {
     /// Makes whole, durably, what other files make of these pages, which do not become sources again while
     /// the barrier is held.
     pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
-        let barrier = self.dependents.barrier(ino);
+        let barrier = self.refs.barrier(ino);
         self.above.unshare(ino, pages.clone())?;
-        debug_assert!(!self.dependents.others_need(ino, pages));
+        debug_assert!(!self.refs.others_need(ino, pages));
         Ok(barrier)
     }
 
     fn unshare_each(&self, ino: Ino, pages: &[u64]) -> Result<Barrier<'_>> {
-        let barrier = self.dependents.barrier(ino);
+        let barrier = self.refs.barrier(ino);
         pages.iter().try_for_each(|&page| self.unshare(ino, page..page + 1).map(drop))?;
         Ok(barrier)
     }
@@ -178,7 +178,7 @@ impl FileOps {
     /// The same inside a checkpoint, which makes all of it durable in one go.
     pub(crate) fn release_for_checkpoint(&self, inode: &Inode, pages: &[u64]) -> Result<()> {
         for &page in pages {
-            for dependent in self.dependents.others(inode.ino, page..page + 1) {
+            for dependent in self.refs.others(inode.ino, page..page + 1) {
                 let inode = match self.inode(dependent.ino) {
                     Err(e) if self.is_damage(&e) => {
                         self.give_up(dependent.ino, &dependent.pages, &e);

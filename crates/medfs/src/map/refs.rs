@@ -3,7 +3,7 @@
 //! A *source* is a page of a file whose block is a slice of the base of some page of another file, its
 //! *dependent*. Invariants: a source's block is neither overwritten nor freed while a dependent's record, in
 //! memory or on the device, names it; cleaning may move it, as records name file and page. A record that is
-//! gone from memory counts until the inode without it is durable: then [`Dependents::settle`] or a checkpoint
+//! gone from memory counts until the inode without it is durable: then [`BlockRefs::settle`] or a checkpoint
 //! forgets it. A dependent is never a source. Locks: one mutex, a leaf.
 
 use medfs_format::Ino;
@@ -111,20 +111,20 @@ impl Inner {
 
 /// Sources of an inode's records that its next durable state no longer names.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct ReleasedRefs {
     ino: Ino,
     sources: Vec<(Ino, u32)>,
 }
 
 /// Keeps the pages of a file from becoming sources.
 pub(crate) struct Barrier<'a> {
-    dependents: &'a Dependents,
+    refs: &'a BlockRefs,
     ino: Ino,
 }
 
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
-        self.dependents.unbar(self.ino);
+        self.refs.unbar(self.ino);
     }
 }
 
@@ -162,13 +162,13 @@ pub(crate) struct Dependent {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Dependents {
+pub(crate) struct BlockRefs {
     inner: Mutex<Inner>,
     /// Sources there are, to pass by the mutex where there are none.
     count: AtomicUsize,
 }
 
-impl Dependents {
+impl BlockRefs {
     /// Notes what the record of a page of `ino` is made from, in place of what it was made from before.
     /// `false` (nothing noted) where one of the sources may not become one.
     pub(crate) fn hold(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
@@ -194,7 +194,7 @@ impl Dependents {
     /// Lets no page of a file become a source as long as the barrier is held.
     pub(crate) fn barrier(&self, ino: Ino) -> Barrier<'_> {
         *self.inner.lock().barred.entry(ino).or_default() += 1;
-        Barrier { dependents: self, ino }
+        Barrier { refs: self, ino }
     }
 
     fn unbar(&self, ino: Ino) {
@@ -215,16 +215,16 @@ impl Dependents {
     }
 
     /// What becomes free when the inode as it is now in memory is durable.
-    pub(crate) fn take_gone(&self, ino: Ino) -> Gone {
+    pub(crate) fn take_gone(&self, ino: Ino) -> ReleasedRefs {
         let sources = match self.count.load(Ordering::Acquire) {
             0 => Vec::new(),
             _ => self.inner.lock().gone.remove(&ino).unwrap_or_default(),
         };
-        Gone { ino, sources }
+        ReleasedRefs { ino, sources }
     }
 
-    /// The inode is durable as it was at [`Dependents::take_gone`].
-    pub(crate) fn settle(&self, gone: &Gone) {
+    /// The inode is durable as it was at [`BlockRefs::take_gone`].
+    pub(crate) fn settle(&self, gone: &ReleasedRefs) {
         if gone.sources.is_empty() {
             return;
         }
@@ -255,7 +255,7 @@ impl Dependents {
     }
 
     /// It is not.
-    pub(crate) fn give_back(&self, gone: Gone) {
+    pub(crate) fn give_back(&self, gone: ReleasedRefs) {
         if !gone.sources.is_empty() {
             self.inner.lock().gone.entry(gone.ino).or_default().extend(gone.sources);
         }
@@ -263,9 +263,9 @@ impl Dependents {
 
     /// A checkpoint has made everything durable as it is in memory.
     pub(crate) fn committed(&self) {
-        let all: Vec<Gone> = {
+        let all: Vec<ReleasedRefs> = {
             let gone = std::mem::take(&mut self.inner.lock().gone);
-            gone.into_iter().map(|(ino, sources)| Gone { ino, sources }).collect()
+            gone.into_iter().map(|(ino, sources)| ReleasedRefs { ino, sources }).collect()
         };
         all.iter().for_each(|gone| self.settle(gone));
     }
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_source_is_one_until_its_dependent_is_durable_without_it() {
-        let d = Dependents::default();
+        let d = BlockRefs::default();
         d.hold(WAL, 3, vec![(DB, 7), (DB, 8)]);
         assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.is_dependent(WAL));
         assert_eq!(d.of(DB, 0..8), [Dependent { ino: WAL, pages: vec![3] }]);
@@ -441,7 +441,7 @@ mod tests {
         /// The count of other files against what a walk over all users finds, after every step.
         #[test]
         fn whether_others_need_a_file_is_known_without_looking_at_its_pages(steps in vec(step(), 1..60)) {
-            let (d, mut taken) = (Dependents::default(), Vec::new());
+            let (d, mut taken) = (BlockRefs::default(), Vec::new());
             for step in steps {
                 match step {
                     Step::Hold(ino, index, sources) => drop(d.hold(ino, index, sources)),
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn what_a_file_needs_of_itself_is_told_apart() {
-        let d = Dependents::default();
+        let d = BlockRefs::default();
         d.hold(WAL, 9, vec![(WAL, 2), (DB, 1)]);
         assert_eq!(
             (d.need(WAL, 2), d.need(DB, 1), d.need(WAL, 9)),

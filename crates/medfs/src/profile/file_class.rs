@@ -4,13 +4,13 @@ use medfs_format::node::RawInode;
 
 /// Kinds of files that SQLite's users and SQLite itself name in a way that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum FileClass {
     /// A database.
     Database,
     /// A rollback journal: the database's pages as they were.
-    Journal,
+    RollbackJournal,
     /// A write-ahead log: the database's pages as they will be.
-    Log,
+    Wal,
     /// Any other.
     Other,
 }
@@ -19,18 +19,18 @@ const JOURNAL: &[u8] = b"-journal";
 const LOG: &[u8] = b"-wal";
 const DATABASE: [&[u8]; 4] = [b".db", b".sqlite", b".sqlite3", b".db3"];
 
-impl Name {
+impl FileClass {
     /// What the name that an inode records is.
-    pub(crate) fn of(r: &RawInode) -> Name {
+    pub(crate) fn of(r: &RawInode) -> FileClass {
         let name = bytes(r);
         if name.ends_with(JOURNAL) {
-            Name::Journal
+            FileClass::RollbackJournal
         } else if name.ends_with(LOG) {
-            Name::Log
+            FileClass::Wal
         } else if DATABASE.iter().any(|suffix| name.ends_with(suffix)) {
-            Name::Database
+            FileClass::Database
         } else {
-            Name::Other
+            FileClass::Other
         }
     }
 }
@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn names_are_told_apart() {
-        assert_eq!(Name::of(&named(b"mmssms.db")), Name::Database);
-        assert_eq!(Name::of(&named(b"mmssms.db-wal")), Name::Log);
-        assert_eq!(Name::of(&named(b"mmssms.db-journal")), Name::Journal);
-        assert_eq!(Name::of(&named(b"mmssms.txt")), Name::Other);
+        assert_eq!(FileClass::of(&named(b"mmssms.db")), FileClass::Database);
+        assert_eq!(FileClass::of(&named(b"mmssms.db-wal")), FileClass::Wal);
+        assert_eq!(FileClass::of(&named(b"mmssms.db-journal")), FileClass::RollbackJournal);
+        assert_eq!(FileClass::of(&named(b"mmssms.txt")), FileClass::Other);
         assert_eq!(database_of(&named(b"Cookies-journal")).unwrap(), b"Cookies");
         assert_eq!(database_of(&named(b"Cookies-wal")).unwrap(), b"Cookies");
         assert_eq!(database_of(&named(b"-wal")), None);

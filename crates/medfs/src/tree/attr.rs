@@ -43,7 +43,7 @@ fn set_file_size(
         return tree.atomic_write(inode).resize(state, size).map(|()| None);
     }
     let first = size.div_ceil(PAGE);
-    if size < inode.size() && tree.dependents.others_need(inode.ino, first..u64::MAX) {
+    if size < inode.size() && tree.refs.others_need(inode.ino, first..u64::MAX) {
         return Ok(Some(first..u64::MAX));
     }
     tree.resize(inode, state, size).map(|()| None)

@@ -86,7 +86,7 @@ impl HiddenFiles<'_> {
     /// list. It is made now; where that is not possible, these files are made whole.
     pub(crate) fn list_recovered(self) -> Result<()> {
         let tree = self.tree;
-        let dependents = tree.dependents.all();
+        let dependents = tree.refs.all();
         if dependents.is_empty() || tree.index.file().is_some() {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl HiddenFiles<'_> {
         self.make()?;
         if tree.index.file().is_none() {
             for ino in dependents {
-                tree.above.whole(&tree.inode(ino)?, &tree.dependents.pages(ino))?;
+                tree.above.whole(&tree.inode(ino)?, &tree.refs.pages(ino))?;
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ impl HiddenFiles<'_> {
         let tree = self.tree;
         let Some(dir) = tree.retained.dir() else { return Ok(()) };
         for ino in tree.retained.files() {
-            if !tree.dependents.others_need_any(ino) {
+            if !tree.refs.others_need_any(ino) {
                 let released = self.release_one(dir, ino);
                 tree.pass_by("a replaced file is kept until the next mount", ino, released)?;
             }

@@ -36,7 +36,7 @@ impl Tree {
 
     /// Frees an inode if it is an orphan that nobody holds.
     pub(crate) fn free_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _freed = match self.dependents.others_need_any(inode.ino) {
+        let _freed = match self.refs.others_need_any(inode.ino) {
             // Without a name it does not become a source again.
             true if inode.nlink() == 0 => Some(self.unshare(inode.ino, 0..u64::MAX)?),
             _ => None,
@@ -110,7 +110,7 @@ impl Tree {
             self.deltas().compact().forget_deltas(inode)?;
             self.truncate_index(inode, 0)?;
         }
-        self.dependents.drop_pages(inode.ino, 0..u64::MAX);
+        self.refs.drop_pages(inode.ino, 0..u64::MAX);
         XattrArea { map: self, inode }.free_node()?;
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;

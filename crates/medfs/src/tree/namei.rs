@@ -214,7 +214,7 @@ impl Tree {
             _ => {}
         }
         self.check_linked(&dir, &inode)?;
-        if inode.nlink() == 1 && self.dependents.others_need_any(inode.ino) {
+        if inode.nlink() == 1 && self.refs.others_need_any(inode.ino) {
             return Ok(Attempt::Shared(inode.ino, 0..u64::MAX));
         }
         self.take_name(&inode, || self.changing(&dir).remove(&mut dir_state, &found))?;

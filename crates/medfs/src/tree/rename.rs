@@ -270,8 +270,7 @@ impl Rename<'_> {
     /// The replaced inode, where other files need its blocks and it cannot be retained for them.
     fn needed_by_others(&self) -> Result<Option<Ino>> {
         let tree = self.tree;
-        let last =
-            |replaced: &&&Arc<Inode>| replaced.nlink() == 1 && tree.dependents.others_need_any(replaced.ino);
+        let last = |replaced: &&&Arc<Inode>| replaced.nlink() == 1 && tree.refs.others_need_any(replaced.ino);
         let Some(replaced) = self.replaced.as_ref().filter(last) else { return Ok(None) };
         let retained = tree.may_retain(replaced, self.inode)? && tree.hidden().retain(replaced)?;
         Ok((!retained).then_some(replaced.ino))

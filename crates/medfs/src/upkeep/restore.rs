@@ -174,7 +174,7 @@ impl Restoring<'_> {
         }
         let mut pages = self.fs.deltas().delta_pages(&inode, 0..u64::MAX)?;
         // What others are made from would take them along.
-        pages.retain(|&page| !self.fs.dependents.is_source(ino, page));
+        pages.retain(|&page| !self.fs.refs.is_source(ino, page));
         // Clusters are not divided.
         let more = self.fs.compression(&inode).is_none() && keep_part(&mut pages);
         let neighbours =
@@ -254,7 +254,7 @@ impl Restoring<'_> {
         for index in (first..inode.pages().min(first + WINDOW_PAGES)).filter(|i| !restored.contains(i)) {
             near = self.fs.find_slot_near(inode, near.as_ref(), index)?;
             let Some(addr) = near.as_ref().map(Slot::addr).filter(|&addr| is_block(addr)) else { continue };
-            let fixed = self.fs.dependents.is_source(inode.ino, index);
+            let fixed = self.fs.refs.is_source(inode.ino, index);
             window
                 .pages
                 .push((index, if fixed { BlockState::Pinned(addr) } else { BlockState::Movable(addr) }));

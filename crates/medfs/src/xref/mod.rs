@@ -133,7 +133,7 @@ mod tests {
             on.xref.record_of(&wal, &state, 1, &page, true).unwrap().expect("it is in the database")
         };
         assert!(record.size() < 300 && on.io.is_durable(after));
-        assert!(on.dependents.others_need_any(database.ino) && on.dependents.is_dependent(wal.ino));
+        assert!(on.refs.others_need_any(database.ino) && on.refs.is_dependent(wal.ino));
         // The next checkpoint lists the log.
         on.save_index();
         let list = on.inode(on.index.file().unwrap()).unwrap();
@@ -190,7 +190,7 @@ mod tests {
         let page = page_of(&wal, 3);
         let state = wal.lock.read();
         let _ = on.xref.record_of(&wal, &state, 3, &page, true).unwrap();
-        assert!(!on.dependents.others_need_any(database.ino) || on.dependents.is_dependent(wal.ino));
+        assert!(!on.refs.others_need_any(database.ino) || on.refs.is_dependent(wal.ino));
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             let (record, _) = found.unwrap_or_else(|| panic!("page {index}"));
             assert!(record.size() < 400, "page {index}: {}", record.size());
         }
-        assert_eq!(on.dependents.origins(new.ino), [old.ino]);
+        assert_eq!(on.refs.origins(new.ino), [old.ino]);
         assert!(on.may_retain(&old, &new).unwrap());
         let page = page_of(&new, 1);
         let state = new.lock.read();

@@ -54,7 +54,7 @@ impl Xref {
         if !self.deltas.repeats
             || state.whole.contains(&u64::from(index))
             || u64::from(index) >= MOST_PAGES
-            || self.dependents.others_need_any(inode.ino)
+            || self.refs.others_need_any(inode.ino)
         {
             return Ok(None);
         }
@@ -102,9 +102,9 @@ impl Xref {
         if predecessor.pages() > MOST_PAGES {
             return Ok(None);
         }
-        let origins = self.dependents.origins(predecessor.ino);
+        let origins = self.refs.origins(predecessor.ino);
         match origins[..] {
-            [] if self.dependents.is_dependent(predecessor.ino) => Ok(None),
+            [] if self.refs.is_dependent(predecessor.ino) => Ok(None),
             [] => Ok(Some(predecessor.ino)),
             [origin] if self.retained.contains(origin) => {
                 let mut whole = 0;

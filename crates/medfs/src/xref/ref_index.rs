@@ -74,14 +74,14 @@ impl Xref {
     pub(crate) fn can_be_listed(&self, ino: Ino) -> bool {
         let mut index = self.index.0.lock();
         index.wanted |= index.file.is_none();
-        index.file.is_some() && self.dependents.has_room(ino, MOST_FILES)
+        index.file.is_some() && self.refs.has_room(ino, MOST_FILES)
     }
 
     /// Before a checkpoint: makes the hidden file say what is listed now.
     pub(crate) fn save_index(&self) {
         let mut index = self.index.0.lock();
         let Some(inode) = index.file.clone() else { return };
-        let listed: BTreeSet<Ino> = self.dependents.all().into_iter().collect();
+        let listed: BTreeSet<Ino> = self.refs.all().into_iter().collect();
         if listed == index.written {
             return;
         }
@@ -126,7 +126,7 @@ impl Xref {
         match self.deltas().compact().all_records(inode) {
             Ok(records) => {
                 for record in records {
-                    self.dependents.hold(inode.ino, record.index, record.sources());
+                    self.refs.hold(inode.ino, record.index, record.sources());
                 }
             }
             Err(error) => tracing::warn!(ino = inode.ino, %error, "the deltas of a file cannot be read"),

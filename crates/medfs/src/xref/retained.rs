@@ -89,7 +89,7 @@ impl Xref {
 
     /// Whether a file that another one replaces must be retained, and can be.
     pub(crate) fn may_retain(&self, replaced: &Inode, by: &Inode) -> Result<bool> {
-        let others = self.dependents.others(replaced.ino, 0..u64::MAX);
+        let others = self.refs.others(replaced.ino, 0..u64::MAX);
         Ok(replaced.kind() == FileKind::Regular
             && by.nlink() == 1
             && others.iter().all(|other| other.ino == by.ino)

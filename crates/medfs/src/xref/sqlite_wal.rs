@@ -15,7 +15,7 @@ use crate::content::record::OwnedRecord;
 use crate::dir::Dir;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
-use crate::profile::file_class::{self, Name};
+use crate::profile::file_class::{self, FileClass};
 use crate::ranks;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
 use medfs_format::node::{FileKind, Inline};
@@ -121,8 +121,8 @@ impl CopiedPages {
         state: &InodeState,
         index: u32,
     ) -> Result<Option<CopiedPages>> {
-        let name = inode.raw(Name::of);
-        if fs.is_compressed(inode) || !matches!(name, Name::Log | Name::Journal) {
+        let name = inode.raw(FileClass::of);
+        if fs.is_compressed(inode) || !matches!(name, FileClass::Wal | FileClass::RollbackJournal) {
             return Ok(None);
         }
         let (Some(database), Some(layout)) = (fs.database(inode)?, fs.layout(inode, state, name, index)?)
@@ -162,7 +162,7 @@ impl Xref {
     ) -> Result<Option<(OwnedRecord, u64)>> {
         if !self.deltas.repeats
             || state.whole.contains(&u64::from(index))
-            || self.dependents.others_need_any(inode.ino)
+            || self.refs.others_need_any(inode.ino)
         {
             return Ok(None);
         }
@@ -198,13 +198,13 @@ impl Xref {
         &self,
         inode: &Inode,
         state: &InodeState,
-        name: Name,
+        name: FileClass,
         layout: Layout,
         index: u32,
     ) -> Result<Vec<PageCopy>> {
         let mut copies = Vec::new();
         for record in layout.records_over(u64::from(index) * PAGE) {
-            let name_at = if name == Name::Log { record } else { record + layout.before - 4 };
+            let name_at = if name == FileClass::Wal { record } else { record + layout.before - 4 };
             if let Some(number) = self.number_at(inode, state, name_at)?.filter(|&n| n > 0) {
                 copies.push(PageCopy { at: record + layout.before, number });
             }
@@ -291,7 +291,7 @@ impl Xref {
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
         sources.dedup();
-        let hold = |after| self.dependents.hold(inode.ino, index, sources.clone()).then_some(after);
+        let hold = |after| self.refs.hold(inode.ino, index, sources.clone()).then_some(after);
         if sources.iter().all(|&(ino, _)| ino == inode.ino) {
             return Ok(hold(0));
         }
@@ -302,7 +302,7 @@ impl Xref {
             && database.nlink() > 0
             && guard.data_mark <= repeat.written_before
             && self.nodes.dirtiness_of(database.ino) <= Dirty::Times
-            && !self.dependents.is_dependent(database.ino);
+            && !self.refs.is_dependent(database.ino);
         if !settled {
             return Ok(None);
         }
@@ -359,8 +359,14 @@ impl Xref {
     }
 
     /// How a journal or log is laid out where its page `index` is.
-    fn layout(&self, inode: &Inode, state: &InodeState, name: Name, index: u32) -> Result<Option<Layout>> {
-        if name == Name::Log {
+    fn layout(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        name: FileClass,
+        index: u32,
+    ) -> Result<Option<Layout>> {
+        if name == FileClass::Wal {
             return Ok(Layout::of_log(&self.read_page(inode, state, 0)?.0));
         }
         let at = u64::from(index) * PAGE;
@@ -411,11 +417,12 @@ fn note_frames(
     which: impl FnOnce(&mut WalState) -> &mut Frames,
 ) -> Result<()> {
     let wanted = fs.deltas.repeats && fs.deltas.has_compact();
-    let (true, Ok(index)) = (wanted && inode.raw(Name::of) == Name::Log, u32::try_from(index)) else {
+    let (true, Ok(index)) = (wanted && inode.raw(FileClass::of) == FileClass::Wal, u32::try_from(index))
+    else {
         return Ok(());
     };
-    let Some(layout) = fs.layout(inode, state, Name::Log, index)? else { return Ok(()) };
-    let copies = fs.copies(inode, state, Name::Log, layout, index)?;
+    let Some(layout) = fs.layout(inode, state, FileClass::Wal, index)? else { return Ok(()) };
+    let copies = fs.copies(inode, state, FileClass::Wal, layout, index)?;
     let memory = inode.memory.of::<WalMemory>();
     let mut memory = memory.lock();
     let frames = which(&mut memory);

@@ -313,7 +313,7 @@ impl<'s> Capture<'s> {
         };
         // The next checkpoint writes them, no fsync needs to.
         self.due.nodes.iter().for_each(|(page, _)| on.tree.nodes.mark_shared(page));
-        on.tree.dependents.settle(&self.due.gone);
+        on.tree.refs.settle(&self.due.gone);
         let inode = self.file.inode;
         if self.named {
             if let Err(error) = on.tree.nat.note_fsynced(&on.tree.io, inode.ino) {
@@ -344,7 +344,7 @@ impl<'s> Capture<'s> {
     pub(super) fn give_back(self, on: &Recorder<'_>) {
         let Due { nodes, left_out, gone } = self.due;
         nodes.iter().map(|(page, _)| page).chain(&left_out.nodes).for_each(|page| on.tree.nodes.mark(page));
-        on.tree.dependents.give_back(gone);
+        on.tree.refs.give_back(gone);
     }
 }
 

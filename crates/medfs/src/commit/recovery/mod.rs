@@ -374,7 +374,7 @@ impl Replay<'_> {
             let trimmed = self.trim(inode).and_then(|()| self.tree.clusters().recount_saved(inode));
             self.pass_by(ino, trimmed)?;
             self.tree.deltas().compact().forget_compact_map(inode);
-            self.tree.dependents.drop_pages(ino, 0..u64::MAX);
+            self.tree.refs.drop_pages(ino, 0..u64::MAX);
             self.tree.load_dependents(inode);
             self.recovered.inodes += 1;
             self.tree.inodes.release(ino, 1);
@@ -382,9 +382,9 @@ impl Replay<'_> {
         self.settle_replaced_dirs()?;
         // What the chain's files were made from before counts no more: its blocks stay until the next
         // checkpoint anyway.
-        self.tree.dependents.committed();
+        self.tree.refs.committed();
         for (&ino, inode) in &self.nameless {
-            if self.tree.dependents.others_need_any(ino) {
+            if self.tree.refs.others_need_any(ino) {
                 self.tree.hidden().retain(inode)?;
             }
             self.tree.free_if_unused(inode);
