@@ -19,7 +19,7 @@ use crate::subject::Check;
 use crate::volume::test_clock;
 use device::ScheduledDevice;
 use history::History;
-use medfs::{ManualClock, MountOptions, Volume};
+use medfs::{Files, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_sync::schedule::{Outcome, Policy, Switch, run};
 use player::{Player, warm_up};

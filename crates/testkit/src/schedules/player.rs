@@ -4,7 +4,7 @@
 
 use super::history::{Durable, History, PAGE};
 use super::program::{MOST_THREADS, OWNED, Op, PARTS, Part};
-use medfs::{Error, FallocateMode, FileKind, Ino, ManualClock, NewFile, RenameFlags, SetAttr, Volume};
+use medfs::{Error, FallocateMode, FileKind, Files, Ino, ManualClock, NewFile, RenameFlags, SetAttr, Volume};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::{Arc, Mutex};
