@@ -32,7 +32,7 @@ use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
 use crate::stats::Counters;
 use crate::tree::Tree;
-use crate::tree::name_journal::DirLog;
+use crate::tree::name_journal::NameJournal;
 use crate::xref::Xref;
 use medfs_device::BlockDevice;
 use medfs_format::node::RawInode;
@@ -296,7 +296,7 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
     };
     let files = FileOps::over(Xref::over(content, deltas, clusters), settled.in_force(), scope);
     let names = files.since.names.clone();
-    Tree::over(files, DirLog::new(settled.dir_fsync == Some(DirFsync::Recover), names))
+    Tree::over(files, NameJournal::new(settled.dir_fsync == Some(DirFsync::Recover), names))
 }
 
 /// The root directory, checked to be one.

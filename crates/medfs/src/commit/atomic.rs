@@ -21,7 +21,7 @@ impl Commit {
         self.make_room()?;
         self.make_room_for(pages as u64)?;
         // What is cut off goes from the file in the moment of the commit, and waits for nobody then.
-        let _barrier = match first_cut < inode.pages() {
+        let _frozen = match first_cut < inode.pages() {
             true => Some(self.unshare(ino, first_cut..u64::MAX)?),
             false => None,
         };

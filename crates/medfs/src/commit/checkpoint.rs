@@ -140,7 +140,7 @@ fn write_content(tree: &Tree) -> Result<()> {
 fn write_pack(tree: &Tree, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
     let freed = tree.store.write_checkpoint(cp, &tree.orphans.list(), unmount)?;
     tree.since.committed();
-    tree.dir_log.committed();
+    tree.name_journal.committed();
     tree.refs.committed();
     tree.above.checkpointed();
     *tree.last_checkpoint_at.lock() = tree.clock.monotonic();

@@ -70,10 +70,13 @@ impl NameJournal<'_> {
     /// `false` where it takes a checkpoint.
     fn record(self, dir: &Inode) -> Result<bool> {
         let tree = self.commit;
-        if !tree.dir_log.on || !tree.is_delta_volume() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
+        if !tree.name_journal.on || !tree.is_delta_volume() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed
+        {
             return Ok(false);
         }
-        let Some(RequiredNames { files, gone }) = tree.dir_log.wants(dir.ino) else { return Ok(false) };
+        let Some(RequiredNames { files, gone }) = tree.name_journal.required(dir.ino) else {
+            return Ok(false);
+        };
         let mut due = Vec::new();
         for file in files {
             if !self.is_satisfied(file)? {
@@ -116,7 +119,7 @@ impl NameJournal<'_> {
             return Ok(false);
         }
         sink.commit(tree, set)?;
-        tree.dir_log.recorded(dir, gone);
+        tree.name_journal.recorded(dir, gone);
         Ok(true)
     }
 
@@ -162,7 +165,7 @@ impl NameJournal<'_> {
         self.commit.is_delta_volume()
             && self.commit.since.ordered
             && inode.raw(|r| r.advise().contains(Advise::LOST_PINO))
-            && self.commit.dir_log.recoverable_by_inode(inode.ino)
+            && self.commit.name_journal.recoverable_by_inode(inode.ino)
     }
 
     /// Whether roll-forward can take the name that a file has now from its inode alone. It can where the last
@@ -181,9 +184,9 @@ impl NameJournal<'_> {
     /// roll-forward has to know of names.
     fn inode_tells_names(self, ino: Ino, known: bool) -> bool {
         if known {
-            self.commit.is_delta_volume() && self.commit.dir_log.recoverable_by_inode(ino)
+            self.commit.is_delta_volume() && self.commit.name_journal.recoverable_by_inode(ino)
         } else {
-            !self.commit.dir_log.exposes_stale_name(ino)
+            !self.commit.name_journal.exposes_stale_name(ino)
         }
     }
 
@@ -213,13 +216,14 @@ impl NameJournal<'_> {
     /// Whether roll-forward would bring back everything that changed in a directory since the last checkpoint.
     fn is_recoverable(self, dir: &Inode) -> Result<bool> {
         let tree = self.commit;
-        if !tree.dir_log.on || !dir.is_dir() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
+        if !tree.name_journal.on || !dir.is_dir() || !tree.nat.peek(&tree.io, dir.ino)?.checkpointed {
             return Ok(false);
         }
-        let Some(wants) = tree.dir_log.wants(dir.ino).filter(|wants| wants.gone.is_empty()) else {
+        let Some(required) = tree.name_journal.required(dir.ino).filter(|required| required.gone.is_empty())
+        else {
             return Ok(false);
         };
-        for file in wants.files {
+        for file in required.files {
             if !self.is_satisfied(file)? {
                 return Ok(false);
             }
@@ -227,7 +231,7 @@ impl NameJournal<'_> {
         self.only_entries_changed(dir)
     }
 
-    /// Whether a file is as an fsync of its directory wants it.
+    /// Whether a file is as an fsync of its directory requires it.
     fn is_satisfied(self, file: RequiredFile) -> Result<bool> {
         let tree = self.commit;
         let alive =

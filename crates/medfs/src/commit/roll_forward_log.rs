@@ -264,7 +264,7 @@ pub(super) fn name_is_durable(tree: &Tree, file: &StagedFile<'_>) {
     let _state = file.inode.lock.read();
     // Unless it was renamed again meanwhile.
     if !file.inode.raw(|r| r.advise().contains(Advise::LOST_PINO)) {
-        tree.dir_log.settled(file.inode.ino);
+        tree.name_journal.settled(file.inode.ino);
         tree.since.renamed_files.lock().remove(&file.inode.ino);
     }
 }
@@ -279,7 +279,7 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
         tree.nodes.make_due(&inode.node, least);
     }
     let nodes = tree.nodes.take_dirty_of(inode.ino, least);
-    Due { nodes, left_out: Arc::new(left_out), gone: tree.refs.take_gone(inode.ino) }
+    Due { nodes, left_out: Arc::new(left_out), gone: tree.refs.take_released(inode.ino) }
 }
 
 /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a

@@ -301,7 +301,7 @@ mod tests {
         let file = file_of(&content, b"a.db", 2);
         let addr = || content.find_slot(&file, 0).unwrap().unwrap().addr();
         let before = addr();
-        assert!(content.refs.hold(file.ino + 1, 0, vec![(file.ino, 0)]));
+        assert!(content.refs.add(file.ino + 1, 0, vec![(file.ino, 0)]));
         write(&content, &file, 0, b"x");
         let sources = crate::content::alone::NoSources;
         let batch = content.write_batch(&file, 0, FSYNC, &sources).unwrap().unwrap();

@@ -5,7 +5,7 @@
 //! and writing ([`data`]), writing back ([`write_back`]), compressed files as ioctls see them
 //! ([`compressed`]), the end of deltas ([`fold`]). Invariants:
 //! 1. Room is made, and a checkpoint asked for, before an operation takes a lock or after it has given back all.
-//! 2. While a barrier is held no page of its file becomes a source.
+//! 2. While a file is frozen no page of it becomes a source.
 //!
 //! Locks: all functions are called with none held, but for those of a checkpoint, which has the operation
 //! lock exclusively.

@@ -4,7 +4,7 @@
 //! so going on is decided here. An operation that meets a source, a page whose block other pages need, gives
 //! its locks back and says so ([`Attempt::Shared`]). What makes changes durable then orders the files
 //! ([`MakeDurable::unshare`](crate::file_ops::above::MakeDurable::unshare)): nothing here fsyncs. Invariant:
-//! while a [`Barrier`] is held no page of its file becomes a source.
+//! while a [`Freeze`] of a file is held no page of it becomes a source.
 //! Locks: called with no lock held, but for the variants of a checkpoint, which has the operation lock exclusively.
 
 use crate::content::placement::Purpose;
@@ -13,7 +13,7 @@ use crate::error::{Error, Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState, Scope};
-use crate::map::refs::{Attempt, Barrier};
+use crate::map::refs::{Attempt, Freeze};
 use crate::stats::Counters;
 use medfs_format::Ino;
 use std::ops::Range;
@@ -125,7 +125,7 @@ impl FileOps {
     /// may make a delta of another one give way, whose block others need in turn: so it goes on until none is
     /// left, and none becomes a source meanwhile.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
-        let _barrier = self.refs.barrier(inode.ino);
+        let _frozen = self.refs.freeze(inode.ino);
         let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, &self.xref)?;
         while !blocked.is_empty() {
             let before = std::mem::take(&mut blocked);
@@ -142,30 +142,30 @@ impl FileOps {
     /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become
     /// sources again before it ends.
     pub(crate) fn with_unshared<R>(&self, mut attempt: impl FnMut() -> Result<Attempt<R>>) -> Result<R> {
-        let mut barrier = None;
+        let mut frozen = None;
         loop {
             match attempt()? {
                 Attempt::Done(result) => return Ok(result),
-                Attempt::Shared(ino, pages) => drop(barrier.replace(self.unshare(ino, pages)?)),
-                Attempt::Blocked(ino, pages) => drop(barrier.replace(self.unshare_each(ino, &pages)?)),
+                Attempt::Shared(ino, pages) => drop(frozen.replace(self.unshare(ino, pages)?)),
+                Attempt::Blocked(ino, pages) => drop(frozen.replace(self.unshare_each(ino, &pages)?)),
                 Attempt::Again => {}
             }
         }
     }
 
     /// Makes whole, durably, what other files make of these pages, which do not become sources again while
-    /// the barrier is held.
-    pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Barrier<'_>> {
-        let barrier = self.refs.barrier(ino);
+    /// the file is frozen.
+    pub(crate) fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<Freeze<'_>> {
+        let frozen = self.refs.freeze(ino);
         self.above.unshare(ino, pages.clone())?;
         debug_assert!(!self.refs.others_need(ino, pages));
-        Ok(barrier)
+        Ok(frozen)
     }
 
-    fn unshare_each(&self, ino: Ino, pages: &[u64]) -> Result<Barrier<'_>> {
-        let barrier = self.refs.barrier(ino);
+    fn unshare_each(&self, ino: Ino, pages: &[u64]) -> Result<Freeze<'_>> {
+        let frozen = self.refs.freeze(ino);
         pages.iter().try_for_each(|&page| self.unshare(ino, page..page + 1).map(drop))?;
-        Ok(barrier)
+        Ok(frozen)
     }
 
     /// Makes pages whole, in memory, whose sources are to go.

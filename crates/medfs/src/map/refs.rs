@@ -41,8 +41,8 @@ struct Inner {
     current: HashMap<Ino, BTreeMap<u32, Vec<(Ino, u32)>>>,
     /// Sources of records that are gone from memory, by inode.
     gone: HashMap<Ino, Vec<(Ino, u32)>>,
-    /// Files of which no page may become a source now, and how often that was asked for.
-    barred: HashMap<Ino, usize>,
+    /// Files of which no page may become a source now, and how many freezes of each are held.
+    frozen: HashMap<Ino, usize>,
     /// By source: how many of its users, page by page, current or gone, are other files. No entry where there is none.
     foreign: HashMap<Ino, usize>,
 }
@@ -116,15 +116,15 @@ pub(crate) struct ReleasedRefs {
     sources: Vec<(Ino, u32)>,
 }
 
-/// Keeps the pages of a file from becoming sources.
-pub(crate) struct Barrier<'a> {
+/// A file is frozen: none of its pages becomes a source.
+pub(crate) struct Freeze<'a> {
     refs: &'a BlockRefs,
     ino: Ino,
 }
 
-impl Drop for Barrier<'_> {
+impl Drop for Freeze<'_> {
     fn drop(&mut self) {
-        self.refs.unbar(self.ino);
+        self.refs.thaw(self.ino);
     }
 }
 
@@ -155,7 +155,7 @@ pub(crate) enum Need {
 
 /// A file that needs blocks of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Dependent {
+pub(crate) struct Referrer {
     pub(crate) ino: Ino,
     /// Pages whose records name those blocks; none where such records only have to go durably.
     pub(crate) pages: Vec<u64>,
@@ -171,9 +171,9 @@ pub(crate) struct BlockRefs {
 impl BlockRefs {
     /// Notes what the record of a page of `ino` is made from, in place of what it was made from before.
     /// `false` (nothing noted) where one of the sources may not become one.
-    pub(crate) fn hold(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
+    pub(crate) fn add(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
         let inner = &mut *self.inner.lock();
-        if sources.iter().any(|(source, _)| inner.barred.contains_key(source)) {
+        if sources.iter().any(|(source, _)| inner.frozen.contains_key(source)) {
             return false;
         }
         inner.drop_pages(ino, u64::from(index)..u64::from(index) + 1);
@@ -191,18 +191,18 @@ impl BlockRefs {
         true
     }
 
-    /// Lets no page of a file become a source as long as the barrier is held.
-    pub(crate) fn barrier(&self, ino: Ino) -> Barrier<'_> {
-        *self.inner.lock().barred.entry(ino).or_default() += 1;
-        Barrier { refs: self, ino }
+    /// Lets no page of a file become a source as long as what is returned is held.
+    pub(crate) fn freeze(&self, ino: Ino) -> Freeze<'_> {
+        *self.inner.lock().frozen.entry(ino).or_default() += 1;
+        Freeze { refs: self, ino }
     }
 
-    fn unbar(&self, ino: Ino) {
+    fn thaw(&self, ino: Ino) {
         let mut inner = self.inner.lock();
-        if let Some(count) = inner.barred.get_mut(&ino) {
+        if let Some(count) = inner.frozen.get_mut(&ino) {
             *count -= 1;
             if *count == 0 {
-                inner.barred.remove(&ino);
+                inner.frozen.remove(&ino);
             }
         }
     }
@@ -215,7 +215,7 @@ impl BlockRefs {
     }
 
     /// What becomes free when the inode as it is now in memory is durable.
-    pub(crate) fn take_gone(&self, ino: Ino) -> ReleasedRefs {
+    pub(crate) fn take_released(&self, ino: Ino) -> ReleasedRefs {
         let sources = match self.count.load(Ordering::Acquire) {
             0 => Vec::new(),
             _ => self.inner.lock().gone.remove(&ino).unwrap_or_default(),
@@ -223,7 +223,7 @@ impl BlockRefs {
         ReleasedRefs { ino, sources }
     }
 
-    /// The inode is durable as it was at [`BlockRefs::take_gone`].
+    /// The inode is durable as it was at [`BlockRefs::take_released`].
     pub(crate) fn settle(&self, gone: &ReleasedRefs) {
         if gone.sources.is_empty() {
             return;
@@ -333,7 +333,7 @@ impl BlockRefs {
     }
 
     /// The other files that need blocks of a range of a file's pages.
-    pub(crate) fn others(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+    pub(crate) fn others(&self, ino: Ino, pages: Range<u64>) -> Vec<Referrer> {
         let mut found = self.of(ino, pages);
         found.retain(|dependent| dependent.ino != ino);
         found
@@ -348,7 +348,7 @@ impl BlockRefs {
             .map_or(Vec::new(), |dependent| dependent.pages)
     }
 
-    fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Dependent> {
+    fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Referrer> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -362,7 +362,7 @@ impl BlockRefs {
                 found.entry(dependent).or_default();
             }
         }
-        found.into_iter().map(|(ino, pages)| Dependent { ino, pages: pages.into_iter().collect() }).collect()
+        found.into_iter().map(|(ino, pages)| Referrer { ino, pages: pages.into_iter().collect() }).collect()
     }
 
     /// The files that have records made from others, or from other pages.
@@ -391,14 +391,14 @@ mod tests {
     #[test]
     fn a_source_is_one_until_its_dependent_is_durable_without_it() {
         let d = BlockRefs::default();
-        d.hold(WAL, 3, vec![(DB, 7), (DB, 8)]);
+        d.add(WAL, 3, vec![(DB, 7), (DB, 8)]);
         assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.is_dependent(WAL));
-        assert_eq!(d.of(DB, 0..8), [Dependent { ino: WAL, pages: vec![3] }]);
+        assert_eq!(d.of(DB, 0..8), [Referrer { ino: WAL, pages: vec![3] }]);
         assert_eq!(d.of(DB, 9..100), []);
-        d.hold(WAL, 3, vec![(DB, 8)]);
+        d.add(WAL, 3, vec![(DB, 8)]);
         assert_eq!((d.need(DB, 7), d.need(DB, 8)), (Need::ByOthersOnDevice, Need::ByOthers));
-        assert_eq!(d.of(DB, 7..8), [Dependent { ino: WAL, pages: vec![] }]);
-        let gone = d.take_gone(WAL);
+        assert_eq!(d.of(DB, 7..8), [Referrer { ino: WAL, pages: vec![] }]);
+        let gone = d.take_released(WAL);
         d.drop_pages(WAL, 0..u64::MAX);
         d.settle(&gone);
         assert_eq!(
@@ -406,7 +406,7 @@ mod tests {
             (Need::None, Need::ByOthersOnDevice),
             "8 went after the snapshot"
         );
-        let failed = d.take_gone(WAL);
+        let failed = d.take_released(WAL);
         d.give_back(failed);
         assert!(d.is_source(DB, 8));
         d.committed();
@@ -417,7 +417,7 @@ mod tests {
     /// A step of a random history.
     #[derive(Debug, Clone)]
     enum Step {
-        Hold(Ino, u32, Vec<(Ino, u32)>),
+        Add(Ino, u32, Vec<(Ino, u32)>),
         Drop(Ino, u64),
         Take(Ino),
         Settle,
@@ -428,7 +428,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let sources = vec((1..5u32, 0..4u32), 0..4);
         prop_oneof![
-            4 => (1..5u32, 0..6u32, sources).prop_map(|(ino, index, from)| Step::Hold(ino, index, from)),
+            4 => (1..5u32, 0..6u32, sources).prop_map(|(ino, index, from)| Step::Add(ino, index, from)),
             1 => (1..5u32, 0..6u64).prop_map(|(ino, index)| Step::Drop(ino, index)),
             1 => (1..5u32).prop_map(Step::Take),
             1 => Just(Step::Settle),
@@ -444,9 +444,9 @@ mod tests {
             let (d, mut taken) = (BlockRefs::default(), Vec::new());
             for step in steps {
                 match step {
-                    Step::Hold(ino, index, sources) => drop(d.hold(ino, index, sources)),
+                    Step::Add(ino, index, sources) => drop(d.add(ino, index, sources)),
                     Step::Drop(ino, index) => d.drop_pages(ino, index..index + 2),
-                    Step::Take(ino) => taken.push(d.take_gone(ino)),
+                    Step::Take(ino) => taken.push(d.take_released(ino)),
                     Step::Settle => taken.pop().iter().for_each(|gone| d.settle(gone)),
                     Step::GiveBack => taken.pop().into_iter().for_each(|gone| d.give_back(gone)),
                     Step::Commit => d.committed(),
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn what_a_file_needs_of_itself_is_told_apart() {
         let d = BlockRefs::default();
-        d.hold(WAL, 9, vec![(WAL, 2), (DB, 1)]);
+        d.add(WAL, 9, vec![(WAL, 2), (DB, 1)]);
         assert_eq!(
             (d.need(WAL, 2), d.need(DB, 1), d.need(WAL, 9)),
             (Need::ByItsFile, Need::ByOthers, Need::None)

@@ -138,7 +138,7 @@ impl Tree {
         });
         if inode.is_dir() {
             // Roll-forward does not bring back a time that somebody set.
-            self.dir_log.changed(inode.ino);
+            self.name_journal.changed(inode.ino);
         }
         Ok(Attempt::Done(self.attr_seen(inode, &state)))
     }

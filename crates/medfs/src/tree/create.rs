@@ -92,7 +92,7 @@ impl Tree {
         if directory {
             self.edit(&dir, Dirty::Full, |r| add_links(r, 1));
         } else if new.kind == FileKind::Regular {
-            self.dir_log.made(dir.ino, name, inode.ino);
+            self.name_journal.made(dir.ino, name, inode.ino);
         }
         self.touch_modified(&dir);
         Ok(self.attr_held(&inode))

@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. An operation that fails leaves names, link counts and inodes as they were.
 //! 2. An inode has a name, or is an orphan, at every moment in which the operation lock is free.
-//! 3. Every change of an entry is counted in [`DirLog`] ([`Tree::changing`]).
+//! 3. Every change of an entry is counted in [`NameJournal`] ([`Tree::changing`]).
 //!
 //! Locks, outermost first: `renames`, where two directories are involved; those of the inodes concerned, a
 //! parent before its child; the journal of names is a leaf.
@@ -27,7 +27,7 @@ use crate::map::inode::Inode;
 use crate::ranks;
 use hiding::Hiding;
 use medfs_sync::{Mutex, Ranked};
-use name_journal::DirLog;
+use name_journal::NameJournal;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(crate) struct Tree {
     pub(crate) files: FileOps,
     /// What changed in directories since the last checkpoint, and whether an fsync of one looks there first.
-    pub(crate) dir_log: DirLog,
+    pub(crate) name_journal: NameJournal,
     renames: Mutex<()>,
 }
 
@@ -48,8 +48,8 @@ impl Deref for Tree {
 }
 
 impl Tree {
-    pub(crate) fn over(files: FileOps, dir_log: DirLog) -> Tree {
-        Tree { files, dir_log, renames: Mutex::new(()).ranked(ranks::RENAMES) }
+    pub(crate) fn over(files: FileOps, name_journal: NameJournal) -> Tree {
+        Tree { files, name_journal, renames: Mutex::new(()).ranked(ranks::RENAMES) }
     }
 
     /// What users do not see.
@@ -59,7 +59,7 @@ impl Tree {
 
     /// A directory an entry of which is about to change.
     pub(crate) fn changing<'a>(&'a self, dir: &'a Arc<Inode>) -> Dir<'a> {
-        self.dir_log.changed(dir.ino);
+        self.name_journal.changed(dir.ino);
         Dir::of(self, dir)
     }
 }

@@ -89,7 +89,7 @@ impl Changes {
 
 /// The changes of all directories since the last checkpoint.
 #[derive(Debug)]
-pub(crate) struct DirLog {
+pub(crate) struct NameJournal {
     /// Whether an fsync of a directory looks here first; nothing is noted otherwise.
     pub(crate) on: bool,
     dirs: Mutex<BTreeMap<Ino, Changes>>,
@@ -141,10 +141,10 @@ pub(crate) struct RequiredFile {
     pub(crate) if_alive: bool,
 }
 
-impl DirLog {
+impl NameJournal {
     /// Counts in `entries` what it holds at most.
-    pub(crate) fn new(on: bool, entries: Arc<AtomicUsize>) -> DirLog {
-        DirLog { on, dirs: Mutex::default(), renamed: Mutex::default(), entries }
+    pub(crate) fn new(on: bool, entries: Arc<AtomicUsize>) -> NameJournal {
+        NameJournal { on, dirs: Mutex::default(), renamed: Mutex::default(), entries }
     }
 
     /// Counts a change of an entry.
@@ -265,10 +265,10 @@ impl DirLog {
     }
 
     /// What an fsync of a directory would have to find durable, or make so; `None` where that is not all.
-    pub(crate) fn wants(&self, dir: Ino) -> Option<RequiredNames> {
+    pub(crate) fn required(&self, dir: Ino) -> Option<RequiredNames> {
         let dirs = self.dirs.lock();
-        let mut wants = RequiredNames::default();
-        let Some(changes) = dirs.get(&dir) else { return Some(wants) };
+        let mut required = RequiredNames::default();
+        let Some(changes) = dirs.get(&dir) else { return Some(required) };
         if !changes.is_explained() {
             return None;
         }
@@ -277,12 +277,14 @@ impl DirLog {
                 if change.lost.others {
                     return None;
                 }
-                wants.gone.extend(change.lost.known.iter().map(|loser| (name.clone(), loser.clone())));
+                required.gone.extend(change.lost.known.iter().map(|loser| (name.clone(), loser.clone())));
             }
-            wants.files.extend(change.moved.map(|ino| RequiredFile { ino, if_alive: change.made.is_some() }));
-            wants.files.extend(change.made.map(|ino| RequiredFile { ino, if_alive: false }));
+            required
+                .files
+                .extend(change.moved.map(|ino| RequiredFile { ino, if_alive: change.made.is_some() }));
+            required.files.extend(change.made.map(|ino| RequiredFile { ino, if_alive: false }));
         }
-        Some(wants)
+        Some(required)
     }
 
     /// A checkpoint has made everything durable.
@@ -333,9 +335,9 @@ mod tests {
     }
 
     /// What is wanted of directory 3: files, and names that are gone.
-    pub(crate) fn wants(log: &DirLog) -> Option<(Vec<RequiredFile>, Vec<Ino>)> {
-        let wants = log.wants(3)?;
-        Some((wants.files, wants.gone.into_iter().map(|(_, loser)| loser.ino).collect()))
+    pub(crate) fn required(log: &NameJournal) -> Option<(Vec<RequiredFile>, Vec<Ino>)> {
+        let required = log.required(3)?;
+        Some((required.files, required.gone.into_iter().map(|(_, loser)| loser.ino).collect()))
     }
 
     fn sure(ino: Ino) -> RequiredFile {
@@ -344,8 +346,8 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go() {
-        let log = DirLog::new(true, Arc::default());
-        assert_eq!(wants(&log), Some((vec![], vec![])), "nothing changed");
+        let log = NameJournal::new(true, Arc::default());
+        assert_eq!(required(&log), Some((vec![], vec![])), "nothing changed");
         let make = |name: &[u8], ino| {
             log.changed(3);
             log.made(3, name, ino);
@@ -355,36 +357,36 @@ mod tests {
             log.lost(3, name, || durable.map(loser));
         };
         make(b"a", 10);
-        assert_eq!(wants(&log), Some((vec![sure(10)], vec![])));
+        assert_eq!(required(&log), Some((vec![sure(10)], vec![])));
         lose(b"a", None);
-        assert_eq!(wants(&log), Some((vec![], vec![])), "never durable");
+        assert_eq!(required(&log), Some((vec![], vec![])), "never durable");
         make(b"a", 11);
         lose(b"a", Some(11));
-        assert_eq!(wants(&log), Some((vec![], vec![11])), "roll-forward would bring it back");
+        assert_eq!(required(&log), Some((vec![], vec![11])), "roll-forward would bring it back");
         make(b"a", 12);
-        assert_eq!(wants(&log), Some((vec![sure(12)], vec![])), "which replaces it");
+        assert_eq!(required(&log), Some((vec![sure(12)], vec![])), "which replaces it");
         lose(b"a", Some(12));
-        assert_eq!(wants(&log), Some((vec![], vec![11, 12])));
+        assert_eq!(required(&log), Some((vec![], vec![11, 12])));
         log.recorded(3, &[(b"a".to_vec(), loser(11)), (b"a".to_vec(), loser(12))]);
-        assert_eq!(wants(&log), Some((vec![], vec![])));
+        assert_eq!(required(&log), Some((vec![], vec![])));
         log.changed(3);
-        assert!(wants(&log).is_none(), "a change that is not explained");
+        assert!(required(&log).is_none(), "a change that is not explained");
         log.committed();
         (20..20 + MOST_LOSERS as Ino).for_each(|ino| lose(b"b", Some(ino)));
-        assert_eq!(wants(&log).map(|(_, gone)| gone.len()), Some(MOST_LOSERS));
+        assert_eq!(required(&log).map(|(_, gone)| gone.len()), Some(MOST_LOSERS));
         lose(b"b", Some(40));
-        assert!(wants(&log).is_none(), "too many of them");
+        assert!(required(&log).is_none(), "too many of them");
     }
 
     #[test]
     fn a_renamed_file_is_wanted_in_both_directories() {
-        let log = DirLog::new(true, Arc::default());
+        let log = NameJournal::new(true, Arc::default());
         let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), durable| {
             log.changed(from.0);
             log.changed(to.0);
             log.moved(&Move { ino: 10, from, to, durable, name_recorded: true, over_durable: None });
         };
-        let files = |dir| log.wants(dir).map(|wants| wants.files);
+        let files = |dir| log.required(dir).map(|required| required.files);
         rename((3, b"a"), (4, b"b"), true);
         assert_eq!((files(3), files(4)), (Some(vec![sure(10)]), Some(vec![sure(10)])));
         assert_eq!((log.recoverable_by_inode(10), log.recoverable_by_inode(11)), (true, false));
@@ -402,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_file_that_came_over_a_durable_one_and_went_on_uncovers_it() {
-        let log = DirLog::new(true, Arc::default());
+        let log = NameJournal::new(true, Arc::default());
         let rename = |from: (Ino, &[u8]), to: (Ino, &[u8]), over: Option<Ino>| {
             log.changed(from.0);
             log.changed(to.0);
@@ -411,9 +413,9 @@ mod tests {
         };
         rename((3, b"new"), (3, b"a"), Some(9));
         assert!(log.recoverable_by_inode(10), "it has the name");
-        assert_eq!(wants(&log), Some((vec![sure(10), sure(10)], vec![])));
+        assert_eq!(required(&log), Some((vec![sure(10), sure(10)], vec![])));
         rename((3, b"a"), (4, b"a"), None);
-        assert_eq!(wants(&log).map(|(_, gone)| gone), Some(vec![9]), "roll-forward would show it again");
+        assert_eq!(required(&log).map(|(_, gone)| gone), Some(vec![9]), "roll-forward would show it again");
         assert!(!log.recoverable_by_inode(10) && log.exposes_stale_name(10));
         log.committed();
         assert!(!log.exposes_stale_name(10));
@@ -435,17 +437,17 @@ mod tests {
 
     #[test]
     fn too_many_names_are_not_explained() {
-        let log = DirLog::new(true, Arc::default());
+        let log = NameJournal::new(true, Arc::default());
         for n in 0..=MOST_NAMES as u32 {
             log.changed(3);
             log.made(3, &n.to_le_bytes(), n);
         }
-        assert!(wants(&log).is_none());
+        assert!(required(&log).is_none());
     }
 
     #[test]
     fn nothing_is_noted_where_nobody_asks() {
-        let log = DirLog::new(false, Arc::default());
+        let log = NameJournal::new(false, Arc::default());
         log.changed(3);
         log.made(3, b"a", 10);
         log.lost(3, b"b", || panic!("nobody needs to know"));

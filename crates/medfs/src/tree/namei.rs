@@ -225,7 +225,7 @@ impl Tree {
         self.touch_modified(&dir);
         self.note_moved_name(dir.ino, name, &inode);
         if inode.nlink() == 0 && !is_dir {
-            self.dir_log.lost(dir.ino, name, || self.durable_if_unlinked(&inode));
+            self.name_journal.lost(dir.ino, name, || self.durable_if_unlinked(&inode));
         }
         drop((state, dir_state, op));
         self.free_if_unused(&inode);

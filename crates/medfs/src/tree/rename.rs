@@ -327,7 +327,7 @@ impl Rename<'_> {
         let tree = self.tree;
         // In other modes no fsync makes a file durable whose former name another file takes.
         if tree.is_delta_volume() && tree.since.ordered {
-            tree.dir_log.moved(&Move {
+            tree.name_journal.moved(&Move {
                 ino: self.inode.ino,
                 from: (self.old.dir.ino, self.old.name),
                 to: (self.new.dir.ino, self.new.name),

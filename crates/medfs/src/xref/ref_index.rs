@@ -126,7 +126,7 @@ impl Xref {
         match self.deltas().compact().all_records(inode) {
             Ok(records) => {
                 for record in records {
-                    self.refs.hold(inode.ino, record.index, record.sources());
+                    self.refs.add(inode.ino, record.index, record.sources());
                 }
             }
             Err(error) => tracing::warn!(ino = inode.ino, %error, "the deltas of a file cannot be read"),

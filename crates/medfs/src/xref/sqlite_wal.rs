@@ -291,9 +291,9 @@ impl Xref {
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
         sources.dedup();
-        let hold = |after| self.refs.hold(inode.ino, index, sources.clone()).then_some(after);
+        let add = |after| self.refs.add(inode.ino, index, sources.clone()).then_some(after);
         if sources.iter().all(|&(ino, _)| ino == inode.ino) {
-            return Ok(hold(0));
+            return Ok(add(0));
         }
         let (Some(_wb), Some(guard)) = (database.wb.try_lock(), database.lock.try_read()) else {
             return Ok(None);
@@ -314,7 +314,7 @@ impl Xref {
                 return Ok(None);
             }
         }
-        Ok(hold(guard.data_mark))
+        Ok(add(guard.data_mark))
     }
 
     /// Remembers which frames a page of a log holds that is written as a whole.
