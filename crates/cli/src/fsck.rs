@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
 use medfs_fsck::undo::{UndoDevice, restore};
-use medfs_fsck::{Code, Losses, Options, Report, check, repair_found};
+use medfs_fsck::{Code, Losses, Options, Report, Severity, check, repair_found};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
         return take_back(args, &*dev, file);
     }
     target::explain_nothing_to_check(&*dev, &args.image)?;
-    if repairs { mend(args, dev) } else { look(args, &dev) }
+    if repairs { mend(args, dev) } else { look(args, &*dev) }
 }
 
 /// Checks a device, with a bar.
@@ -112,9 +112,9 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
     Ok(report)
 }
 
-fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
+fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
-    let report = checked(&args.image, &**dev)?;
+    let report = checked(&args.image, dev)?;
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
         print_json(&args.image, &report, None, code)?;
@@ -127,7 +127,7 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
-        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, dev, &args.image));
+        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &args.image));
     }
     Ok(code)
 }
@@ -136,28 +136,26 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
 const WAITS: &str = "it was not looked into: mount it with its NVRAM first";
 
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
-fn advice(report: &Report, dev: &target::Target, image: &Path) -> String {
-    let has = |code| report.findings.iter().any(|finding| finding.code == code);
-    if has(Code::Truncated) {
+fn advice(report: &Report, image: &Path) -> String {
+    if report.has(Code::Truncated) {
         format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display())
     } else if waits_for_memory(report) {
         WAITS.into()
     } else {
-        way_out(image, opens(dev, image))
+        way_out(image, report)
     }
 }
 
-/// Whether a volume opens as it is, so that its files can be copied by their names.
-fn opens(dev: &target::Target, image: &Path) -> bool {
-    target::open_volume_read_only(dev.clone(), image).is_ok()
-}
+/// What keeps a volume from being opened, to copy its files by their names.
+const OPENS_NOT: [Code; 4] = [Code::SuperblockLost, Code::CheckpointLost, Code::OrphanBlock, Code::NoRoot];
 
 /// How a damaged volume is repaired without a regret.
-fn way_out(image: &Path, opens: bool) -> String {
+fn way_out(image: &Path, report: &Report) -> String {
     let image = image.display();
-    let copy = match opens {
-        true => format!("medfs get -r {image} / DIRECTORY"),
-        false => format!("medfs get --salvage {image} DIRECTORY"),
+    let is_fatal = report.worst() == Some(Severity::Fatal);
+    let copy = match is_fatal || OPENS_NOT.into_iter().any(|code| report.has(code)) {
+        true => format!("medfs get --salvage {image} DIRECTORY"),
+        false => format!("medfs get -r {image} / DIRECTORY"),
     };
     format!("copy the files first, '{copy}', then 'medfs fsck --repair --undo FILE {image}'")
 }
@@ -170,7 +168,7 @@ fn loses(found: &Report) -> bool {
 
 /// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
 fn waits_for_memory(report: &Report) -> bool {
-    report.findings.iter().any(|finding| finding.code == Code::NvramPending)
+    report.has(Code::NvramPending)
 }
 
 /// What there is behind the last checkpoint, where so many files were fsynced.
@@ -201,7 +199,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         outln!(
             "{}: NOT REPAIRED, as that loses something: {}",
             args.image.display(),
-            way_out(&args.image, opens(&dev, &args.image))
+            way_out(&args.image, &found)
         );
         return Ok(exit::FSCK_ERRORS_LEFT);
     }

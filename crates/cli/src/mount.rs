@@ -25,7 +25,6 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -350,19 +349,13 @@ fn refuse_covering(dir: &Path) -> Result<()> {
     if dir == Path::new("/") {
         bail!("a volume mounted on / would hide the whole machine: name a directory below it");
     }
-    if is_mount(&dir) {
+    if medfs_fuse::control::find_mount(&dir)?.is_some() {
         bail!(
             "a volume of medfs is mounted on {0} already: unmount it with 'medfs umount {0}'",
             dir.display()
         );
     }
     Ok(())
-}
-
-/// Whether a volume of medfs is mounted on a directory, which is not in it.
-fn is_mount(dir: &Path) -> bool {
-    let device = |path: &Path| path.metadata().map(|at| at.dev()).ok();
-    medfs_fuse::control::is_medfs(dir).unwrap_or(false) && dir.parent().and_then(device) != device(dir)
 }
 
 fn found(path: &Path) -> Result<PathBuf> {

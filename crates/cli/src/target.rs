@@ -125,12 +125,18 @@ pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T
     Ok(value)
 }
 
+/// Says that there cannot even be both copies of a superblock.
+pub(crate) fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    if dev.block_count() < 2 {
+        bail!("{} is too short for an F2FS volume: it has less than 8 KiB", path.display());
+    }
+    Ok(())
+}
+
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    explain_too_short(dev, path)?;
     let (image, path) = (path, path.display());
-    if dev.block_count() < 2 {
-        bail!("{path} is too short for an F2FS volume: it has less than 8 KiB");
-    }
     let mut blocks = [Block::boxed(), Block::boxed()];
     let read: Vec<io::Result<()>> =
         (0..).zip(&mut blocks).map(|(at, block)| dev.read(at, &mut [block])).collect();

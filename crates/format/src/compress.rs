@@ -93,14 +93,17 @@ impl Compression {
         1 << self.log_cluster_size
     }
 
-    /// Writes it into an inode that has room for it.
-    pub fn store(self, inode: &mut RawInode) {
-        if let Some(extra) = inode.extra_mut() {
-            extra.i_compress_algorithm = self.algorithm as u8;
-            extra.i_log_cluster_size = self.log_cluster_size;
-            let checksum = if self.checksum { COMPRESS_CHECKSUM } else { 0 };
-            extra.i_compress_flag = U16::new(checksum | u16::from(self.level) << LEVEL_SHIFT);
-        }
+    /// Writes it into an inode; `false` where the inode has no room for it among its extra attributes, as other
+    /// drivers, and programs that make volumes, leave some. What is there instead are addresses.
+    #[must_use]
+    pub fn store(self, inode: &mut RawInode) -> bool {
+        let has_room = inode.extra_fits(EXTRA_END);
+        let Some(extra) = inode.extra_mut().filter(|_| has_room) else { return false };
+        extra.i_compress_algorithm = self.algorithm as u8;
+        extra.i_log_cluster_size = self.log_cluster_size;
+        let checksum = if self.checksum { COMPRESS_CHECKSUM } else { 0 };
+        extra.i_compress_flag = U16::new(checksum | u16::from(self.level) << LEVEL_SHIFT);
+        true
     }
 }
 
@@ -254,7 +257,11 @@ mod tests {
         inode.extra_mut().unwrap().i_extra_isize = 36.into();
         let wanted =
             Compression { algorithm: Algorithm::Zstd, log_cluster_size: 3, checksum: true, level: 7 };
-        wanted.store(inode);
+        inode.extra_mut().unwrap().i_extra_isize = 24.into();
+        let before = inode.as_bytes().to_vec();
+        assert!(!wanted.store(inode) && inode.as_bytes() == before, "addresses begin behind 24 bytes");
+        inode.extra_mut().unwrap().i_extra_isize = 36.into();
+        assert!(wanted.store(inode));
         assert_eq!((inode.compression(), inode.slots(false).cluster), (None, 1));
         inode.i_flags = FileFlags::COMPR.bits().into();
         assert_eq!((inode.compression(), inode.slots(false).cluster), (Some(wanted), 8));

@@ -17,6 +17,9 @@ use crate::footer::footer;
 use crate::summary::{Log, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry};
 
+/// What power loss leaves whole or as it was.
+const SECTOR: usize = 512;
+
 /// Where a summary block has its type. Orphan blocks and free ones have a zero there, and headers a part of
 /// their checksum's block.
 const TYPE_AT: usize = BLOCK_SIZE - 5;
@@ -110,6 +113,13 @@ pub fn any_header<E>(
     Ok(None)
 }
 
+/// Whether power loss may have torn the header in a first block without a right checksum: its first sector is of
+/// this volume, the old one or the new one. `than` is the version of the other pack.
+pub fn is_torn_header(found: &Block, than: u64) -> bool {
+    let apart = version(found).wrapping_sub(than) as i64;
+    apart != 0 && apart.unsigned_abs() < MOST_VERSIONS_AHEAD
+}
+
 /// Whether nodes were written after the checkpoint of a header with this checksum: a later one may have been made.
 pub fn was_followed<E>(
     g: &Geometry,
@@ -175,9 +185,10 @@ impl Place {
             bit.flip(&mut right);
             return if version(&right) == version(header) { Place::Damaged } else { Place::Older };
         }
-        // Both lie in one sector each, and no older block has either.
+        // No older block has either. The version alone may be that of an earlier attempt: Linux uses it again.
         let at = checksum_at(header);
-        if version(found) == version(header) || found.0[at..at + 4] == header.0[at..at + 4] {
+        let same = |range: std::ops::Range<usize>| found.0[range.clone()] == header.0[range];
+        if same(0..SECTOR) || same(at..at + 4) {
             return Place::Torn;
         }
         match [SUM_TYPE_DATA, SUM_TYPE_NODE].contains(&found.0[TYPE_AT]) {

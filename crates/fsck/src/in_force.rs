@@ -13,7 +13,7 @@ use crate::medium::Medium;
 use crate::no_pack::{self, Pack};
 use crate::pack;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, any_header, was_followed};
+use medfs_format::header_left::{HeaderLeft, any_header, is_torn_header, was_followed};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
 
@@ -129,7 +129,7 @@ fn beside_a_broken_one(
     let version = usable.version;
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
     let only = "only what was fsynced is there";
-    let (code, text) = match left_of(cache, g, index)? {
+    let (code, text) = match left_of(cache, g, index, version)? {
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
             format!(
@@ -140,6 +140,12 @@ fn beside_a_broken_one(
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }
         Left::Header { .. } => (Code::CheckpointPack, place),
+        Left::Torn => (
+            Code::CheckpointTorn,
+            format!(
+                "{place}, as power loss during a checkpoint leaves it; {as_of}, and of what was done since, {only}"
+            ),
+        ),
         Left::Nothing if followed(cache, g, &usable.pack)? => {
             (Code::CheckpointOlder, format!("{place}; {as_of}: of what was done since, {only}"))
         }
@@ -208,14 +214,19 @@ enum Left {
         version: u64,
         other_is_blank: bool,
     },
+    /// A part of the first one.
+    Torn,
     Nothing,
 }
 
-fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize) -> io::Result<Left> {
+fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Result<Left> {
     let medium = cache.medium.again();
-    let Some(header) = any_header(g, index, &mut readable(&medium))? else { return Ok(Left::Nothing) };
-    let header = RawCheckpoint::in_block(&header);
     let start = g.cp_pack(index);
+    let Some(header) = any_header(g, index, &mut readable(&medium))? else {
+        let torn = is_torn_header(&*medium.read(start)?, than) && !medium.is_unreadable(start);
+        return Ok(if torn { Left::Torn } else { Left::Nothing });
+    };
+    let header = RawCheckpoint::in_block(&header);
     let first = medium.read(start)?;
     let first_is_it = verify_checksum(&first, start).is_ok()
         && RawCheckpoint::in_block(&first).checkpoint_ver == header.checkpoint_ver;

@@ -100,11 +100,14 @@ pub fn format_volume(dev: &dyn BlockDevice, options: &MkfsOptions) -> Result<Sum
     Ok(summary(&layout, options, inodes, discarded))
 }
 
-/// Makes sure that nothing old is taken for this volume's: superblocks, SIT and NAT in force, the fsync log.
+/// Makes sure that nothing old is taken for this volume's: superblocks, checkpoint packs, SIT and NAT in force,
+/// the fsync log.
 fn clear_old(dev: &dyn BlockDevice, g: &Geometry, layout: &Layout) -> Result<()> {
     let none = Block::ZERO;
     dev.write(0, &[&none, &none], meta())?;
     dev.flush()?;
+    // What a pack will be written over tells whether power was lost before its end.
+    clear(dev, g.cp_pack(0), 2 * medfs_format::BLOCKS_PER_SEG)?;
     clear(dev, g.sit_block(0, false), g.segment_count_sit / 2 * medfs_format::BLOCKS_PER_SEG)?;
     for segment in 0..g.nat_blocks() / medfs_format::BLOCKS_PER_SEG {
         let index = segment * medfs_format::BLOCKS_PER_SEG;

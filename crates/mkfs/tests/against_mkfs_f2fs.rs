@@ -299,6 +299,13 @@ fn old_content_does_not_shine_through() {
     options.discard = false;
     let summary = ours(&path, &options).unwrap();
     assert!(!summary.discarded);
+    // What lies in the place of a pack's last block tells whether that checkpoint was complete.
+    let bytes = std::fs::read(&path).unwrap();
+    let mut first = Block::ZERO;
+    first.0.copy_from_slice(&bytes[..4096]);
+    let packs = RawSuperblock::in_block(&first).validate().unwrap().cp_pack(0) as usize * 4096;
+    let old = bytes[packs..packs + (4 << 20)].chunks(4096).filter(|block| block.iter().all(|&b| b == 0xA5));
+    assert_eq!(old.count(), 0, "blocks of old content in the checkpoint packs");
     assert_fsck_clean(&path, "no discard over garbage");
     assert_eq!(options.features, default_features());
     assert!(options.features.contains(Feature::INODE_CHECKSUM));

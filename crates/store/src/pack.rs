@@ -12,7 +12,7 @@ use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, was_followed};
+use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_followed};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
@@ -130,9 +130,9 @@ pub(crate) fn make_whole(io: &Io, pack: &Pack) -> Result<()> {
 /// other.
 fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     let version = pack.header.checkpoint_ver.get();
-    let other = io
-        .read(geo.cp_pack(1 - pack.pack))
-        .map_or(0, |block| RawCheckpoint::in_block(&block).checkpoint_ver.get());
+    let first = io.read(geo.cp_pack(1 - pack.pack)).ok();
+    let other = first.as_ref().map_or(0, |block| RawCheckpoint::in_block(block).checkpoint_ver.get());
+    let is_torn = first.is_some_and(|block| is_torn_header(&block, version));
     let ahead = other.wrapping_sub(version);
     let ahead = if ahead < MOST_VERSIONS_AHEAD { ahead } else { 0 };
     if ahead > 0 {
@@ -141,7 +141,8 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         );
     }
     let mut read = readable(io);
-    let destroyed = any_header(geo, 1 - pack.pack, &mut read)?.is_none()
+    let destroyed = !is_torn
+        && any_header(geo, 1 - pack.pack, &mut read)?.is_none()
         && was_followed(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;

@@ -162,6 +162,7 @@ fn check_names(sources: &[PathBuf]) -> Result<()> {
 /// Copies all that can be read, whether it has a name or not.
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
     undo::if_ended("get", "nothing was copied yet");
+    target::explain_too_short(&*device, &args.image)?;
     let image = args.image.display();
     let changes = tempfile::tempfile().context("cannot make a temporary file")?;
     let bar = progress::share("looking through the volume", PROGRESS_STEPS);

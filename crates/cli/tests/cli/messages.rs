@@ -95,6 +95,11 @@ fn what_is_no_volume_is_named() {
     fs::remove_dir(&image).unwrap();
     fs::write(&image, "short").unwrap();
     all("is too short for an F2FS volume");
+    File::create(&image).unwrap().set_len(4096).unwrap();
+    all("is too short for an F2FS volume: it has less than 8 KiB");
+    let text = error(1, medfs().args(["get", "--salvage"]).arg(&image).arg(s.path("salvaged")));
+    assert!(text.ends_with("is too short for an F2FS volume: it has less than 8 KiB\n"), "{text}");
+    assert!(!s.path("salvaged").exists());
     File::create(&image).unwrap().set_len(64 << 20).unwrap();
     all("holds no F2FS volume: make one with");
     // What holds something is not to be overwritten.
@@ -102,6 +107,26 @@ fn what_is_no_volume_is_named() {
     all("holds no F2FS volume\n");
     assert!(System::new("mkfs.ext4").arg("-q").arg(&image).status().unwrap().success());
     all("holds an ext2/3/4 file system, not an F2FS volume");
+}
+
+/// The second copy of its superblock lies where the first one of a volume of the whole device would.
+#[test]
+fn where_a_volume_begins_a_block_later_is_told() {
+    let s = Scratch::with_volume("64M");
+    let card = s.path("card");
+    let mut bytes = vec![0; 4096];
+    bytes.extend(fs::read(s.image()).unwrap());
+    fs::write(&card, bytes).unwrap();
+    let expected = format!(
+        "holds an F2FS volume that begins at byte 4096: 'losetup -o 4096 --show -f {}' makes a device of it",
+        card.display()
+    );
+    for (command, code) in [("ls", 1), ("stat", 1), ("fsck", 8)] {
+        let text = error(code, medfs().arg(command).arg(&card));
+        assert!(text.contains(&expected), "{command}: {text}");
+    }
+    let text = error(32, medfs().arg("mount").arg(&card).arg(s.path(".")));
+    assert!(text.contains(&expected), "{text}");
 }
 
 #[test]

@@ -376,6 +376,58 @@ fn a_last_header_that_is_there_in_part_is_enough() {
     }
 }
 
+/// Linux makes a checkpoint that power loss has ended again under the same number: what is left of the last block
+/// of the first attempt says nothing of the second.
+#[test]
+fn a_part_of_the_last_header_of_another_attempt_is_not_enough() {
+    let filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
+    let (_, first, last) = pack_in_force(&filled);
+    let mut left = *read_block(&filled.dev, last.into()).unwrap();
+    let mut second = left.clone();
+    let cp = RawCheckpoint::in_block_mut(&mut second);
+    cp.elapsed_time = (cp.elapsed_time.get() + 1).into();
+    medfs_format::checkpoint::seal(&mut second);
+    left.0[512..].fill(0);
+    let dev = filled.damaged(&[(first, second), (last, left)]);
+    let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    let torn = report.findings.iter().find(|f| f.code == Code::CheckpointTorn).expect("it is told");
+    assert!(torn.message.contains("which has no second header"), "{torn}");
+}
+
+/// Power loss tears a first header, and summaries lie over the last one of the pack that was there before. That
+/// is no damage, though files were fsynced since the checkpoint in force.
+#[test]
+fn a_first_header_that_is_torn_is_no_lost_checkpoint() {
+    let mut filled = Filled::with(60, How { deltas: false, checkpoints: 1, both_packs: false });
+    let dev = Arc::new(filled.dev.snapshot());
+    let v = opened(dev.clone(), false).unwrap();
+    let dir = v.lookup(v.root(), b"d0").unwrap().ino;
+    let ino = v.create(dir, b"fsynced", &NEW).unwrap().ino;
+    v.write(ino, 0, b"content").unwrap();
+    v.fsync(ino, false).unwrap();
+    filled.dev = dev.snapshot();
+    drop(v);
+    filled.files.insert(("d0".into(), "fsynced".into()), b"content".to_vec());
+    let (index, in_force, _) = pack_in_force(&filled);
+    let (start, version) =
+        (filled.g.cp_pack(1 - index), |block: &Block| RawCheckpoint::in_block(block).checkpoint_ver.get());
+    let newer = version(&read_block(&filled.dev, in_force.into()).unwrap()) + 1;
+    for sector in [newer, newer - 2] {
+        let mut torn = *read_block(&filled.dev, start.into()).unwrap();
+        RawCheckpoint::in_block_mut(&mut torn).checkpoint_ver = sector.into();
+        torn.0[2048..2560].fill(0x11);
+        let over = (start + 1..start + 512).map(|addr| (addr, Block([0x11; BLOCK_SIZE])));
+        let changed: Vec<_> = std::iter::once((start, torn)).chain(over).collect();
+        let dev = filled.damaged(&changed);
+        let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(report.has(Code::CheckpointTorn) && !report.asks_for_repair(), "{:?}", report.findings);
+        let v = opened(dev.clone(), true).unwrap();
+        assert_eq!(medfs::PastDamage::of(&v).unrecovered(), []);
+        let (wrong, lost) = filled.differing(&opened(dev, false).unwrap());
+        assert!(wrong.is_empty() && lost.is_empty(), "{wrong:?} differ, {lost:?} are lost");
+    }
+}
+
 /// The write of the first header is lost: the last one is newer, which power loss does not leave.
 #[test]
 fn a_lost_write_of_the_first_header_is_damage_and_costs_nothing() {

@@ -10,7 +10,7 @@ use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::has_last_extension;
 use crate::types::FileFlags;
 use medfs_format::compress::{Algorithm, Compression, LOG_CLUSTER_SIZES};
-use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode};
+use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::superblock::MAX_EXTENSIONS;
 use medfs_format::{COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR};
 use medfs_store::Dirty;
@@ -35,7 +35,8 @@ impl ClusterPages<'_> {
                 return;
             }
             if listed(&options.extensions) {
-                return self.mark_compressed(r);
+                self.mark_compressed(r);
+                return;
             }
         } else if kind != FileKind::Directory {
             return;
@@ -57,10 +58,14 @@ impl ClusterPages<'_> {
         })
     }
 
-    fn mark_compressed(&self, r: &mut RawInode) {
-        self.opts.compress.for_new_files().store(r);
+    /// `false` where the inode has no room for it, and stays as it is.
+    fn mark_compressed(&self, r: &mut RawInode) -> bool {
+        if !self.opts.compress.for_new_files().store(r) {
+            return false;
+        }
         r.i_flags = (r.flags() | FileFlags::COMPR).bits().into();
         r.i_inline &= !(Inline::DATA | Inline::DATA_EXIST).bits();
+        true
     }
 
     /// Carries out what a change of the chattr flags from `old` to `new` means for compression: a file can change sides
@@ -93,13 +98,8 @@ impl ClusterPages<'_> {
             }
             _ => return Err(Posix::InvalidArgument.into()),
         }
-        if new.contains(FileFlags::COMPR) {
-            // Other drivers, and programs that make volumes, leave inodes without room for it among their
-            // extra attributes.
-            if !inode.raw(|r| r.extra_fits(size_of::<RawExtraAttr>())) {
-                return Err(Posix::NotSupported.into());
-            }
-            self.edit(inode, Dirty::Full, |r| self.mark_compressed(r));
+        if new.contains(FileFlags::COMPR) && !self.edit(inode, Dirty::Full, |r| self.mark_compressed(r)) {
+            return Err(Posix::NotSupported.into());
         }
         Ok(())
     }
@@ -216,9 +216,9 @@ impl ClusterPages<'_> {
                 return Err(Posix::FileTooLarge.into());
             }
             let level = self.opts.compress.level_of(algorithm);
-            self.edit(inode, Dirty::Full, |r| {
-                Compression { algorithm, log_cluster_size, level, ..old }.store(r);
-            });
+            let wanted = Compression { algorithm, log_cluster_size, level, ..old };
+            let stored = self.edit(inode, Dirty::Full, |r| wanted.store(r));
+            debug_assert!(stored, "a compressed file has room for it");
             self.since.cut_trees.lock().insert(inode.ino);
             Ok(())
         })

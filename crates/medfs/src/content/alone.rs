@@ -118,7 +118,7 @@ pub(crate) fn new_file(content: &Content, name: &[u8], compression: Option<Compr
     extra.i_extra_isize = EXTRA_ISIZE.into();
     extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
     if let Some(compression) = compression {
-        compression.store(r);
+        assert!(compression.store(r), "it has all extra attributes");
         r.i_flags = (r.flags() | FileFlags::COMPR).bits().into();
     }
     content.adopt_inode(content.nodes.create(ino, ino, 0, true, block))

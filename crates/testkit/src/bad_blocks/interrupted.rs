@@ -37,7 +37,9 @@ impl Volume {
             let undone = is_repaired(&undo)?;
             drop(undo);
             is_taken_back(hits, &before, &dev, &file).or_else(told)?;
-            std::fs::remove_file(&file).or_else(|e| fail("undo", e))?;
+            if file.exists() {
+                std::fs::remove_file(&file).or_else(|e| fail("undo", e))?;
+            }
             if ended && undone {
                 return Ok(count);
             }
@@ -62,7 +64,10 @@ fn is_taken_back(
     dev: &FaultDevice<MemDevice>,
     file: &Path,
 ) -> Result<(), Failure> {
-    if let Err(e) = restore(file, dev) {
+    // Without records there is no file: then the device was not changed, which is looked at below.
+    if file.exists()
+        && let Err(e) = restore(file, dev)
+    {
         return fail("restore", e);
     }
     let unreadable =
