@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, ThisError)]
 pub enum Error {
     /// The traces write to no file.
-    #[error("no file is written in {0}: there is nothing to learn")]
+    #[error("{0} writes no file: a tree cannot be trained on it")]
     NoWrites(String),
     /// The volume.
     #[error(transparent)]

@@ -35,7 +35,7 @@ impl fmt::Display for Content {
         match self {
             Content::Zeros => f.write_str("zeros"),
             Content::Something(what) => f.write_str(what),
-            Content::TooMuch => write!(f, "more than {}, too much to look through", size::show(LOOK_MOST)),
+            Content::TooMuch => write!(f, "more than {}, too much to scan", size::show(LOOK_MOST)),
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(content(zeros, 3 * CHUNK as u64), Content::Zeros);
         assert_eq!(content(zeros, 2 * CHUNK as u64), Content::TooMuch);
         let text = Content::TooMuch.to_string();
-        assert_eq!(text, "more than 1 GiB, too much to look through");
+        assert_eq!(text, "more than 1 GiB, too much to scan");
     }
 
     #[test]

@@ -34,9 +34,9 @@ impl Bars {
         if self.0.as_ref().is_none_or(|(shown, _)| *shown != phase) {
             self.clear();
             let what = match phase {
-                Phase::Survey => "looking at inodes",
+                Phase::Survey => "reading inodes",
                 Phase::Complete => "completing inodes",
-                Phase::LayOut => "laying out inodes",
+                Phase::LayOut => "converting inodes",
                 Phase::Fold => "folding deltas",
             };
             self.0 = Some((phase, progress::steps(what, 1)));
@@ -97,22 +97,24 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     if args.dry_run {
         let text = match plan.switches || plan.resumes {
             true => "can be imported",
-            false => "this is a medfs volume already: nothing to do",
+            false => "this is already a medfs volume: nothing to do",
         };
         return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
     }
     undo::if_ended(
         "import",
-        format_args!("run it again to go on, or 'medfs export {}' to take it back", path.display()),
+        format_args!("run it again to continue, or run 'medfs export {}' to revert it", path.display()),
     );
     let done = import.run(&mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
     let done = done.with_context(cannot)?;
     output::done("the import is complete");
     let text = match (done.switched, done.layouts.inodes) {
-        (true, _) => "may hold deltas now; only medfs reads it ('medfs export' makes it plain F2FS again)",
-        _ if plan.resumes => "the import that was interrupted has ended",
-        (false, 0) => "this is a medfs volume already: nothing to do",
+        (true, _) => {
+            "deltas are enabled; only medfs can mount it now ('medfs export' makes it plain F2FS again)"
+        }
+        _ if plan.resumes => "the interrupted import is complete",
+        (false, 0) => "this is already a medfs volume: nothing to do",
         (false, _) => "databases take deltas now",
     };
     let code = report(path, args.json, kind(true), Some(&plan), Some(done), text)?;
@@ -148,17 +150,17 @@ fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
 /// What an import is going to do, and the room for it.
 fn describe(plan: &Plan) -> String {
     let layouts = &plan.layouts;
-    let mut text = format!("{} of {} to lay out anew", grouped(layouts.inodes), count(plan.inodes, "inode"));
+    let mut text = format!("{} of {} to convert", grouped(layouts.inodes), count(plan.inodes, "inode"));
     if layouts.moved_files > 0 {
         let (files, blocks) = (count(layouts.moved_files, "file"), count(layouts.moved_blocks, "block"));
         text += &format!(", {files} of up to {blocks} to copy");
     }
     let needed = match plan.needed_blocks {
-        0 => "no free block is".to_owned(),
+        0 => "no free blocks are".to_owned(),
         1 => "1 free block is".to_owned(),
         n => format!("up to {} free blocks are", grouped(n)),
     };
-    text + &format!("; {needed} needed, the volume has {}", grouped(plan.free_blocks))
+    text + &format!("; {needed} needed, and the volume has {}", grouped(plan.free_blocks))
 }
 
 /// `medfs export`
@@ -166,7 +168,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let path = &args.image;
     let dev = target::open_to_write(path)?;
     target::explain_no_volume(&*dev, path)?;
-    undo::if_ended("export", "no file lost anything: run it again to go on");
+    undo::if_ended("export", "no data was lost: run it again to continue");
     let mut bars = Bars::default();
     let done =
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
@@ -179,7 +181,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
         let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));
         match folded.pages {
             0 => "plain F2FS now".to_owned(),
-            _ => format!("plain F2FS now; {pages} of {files} had been stored as deltas"),
+            _ => format!("now plain F2FS; {pages} of {files} had been stored as deltas"),
         }
     } else {
         "this volume is already plain F2FS".to_owned()

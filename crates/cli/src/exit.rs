@@ -46,7 +46,7 @@ pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
         ],
         "get" => &[
             (SUCCESS, "Everything was copied."),
-            (FAILURE, "Some files were not copied, or not whole; each is named on standard error."),
+            (FAILURE, "Some files were not copied or are incomplete; each is named on standard error."),
             (USAGE, "Wrong arguments."),
         ],
         "ls" => &[

@@ -133,12 +133,12 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
 }
 
 /// What helps a volume whose last fsyncs lie in an NVRAM.
-const WAITS: &str = "it was not looked into: mount it with its NVRAM first";
+const WAITS: &str = "not checked: mount it with its NVRAM first";
 
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
 fn advice(report: &Report, image: &Path) -> String {
     if report.has(Code::Truncated) {
-        format!("'medfs get --salvage {} DIRECTORY' brings what is there", image.display())
+        format!("'medfs get --salvage {} DIRECTORY' copies all readable files", image.display())
     } else if waits_for_memory(report) {
         WAITS.into()
     } else {
@@ -284,7 +284,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
     if let Some(reason) = &ends.given_up_because {
         let files = words::count(ends.given_up, "file");
-        outln!("gave up what was fsynced to {files} since the last checkpoint: {reason}");
+        outln!("dropped the fsyncs of {files} since the last checkpoint: {reason}");
     }
     if ends.orphans_freed > 0 {
         outln!("freed {}", words::count(ends.orphans_freed, "orphan"));
@@ -307,7 +307,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
         outln!("{}: {reason}", args.image.display());
     }
     match (&args.undo, mended.undo_blocks) {
-        (Some(file), Some(0)) => outln!("nothing was changed, so {} was not kept", file.display()),
+        (Some(file), Some(0)) => outln!("nothing was changed: the undo file {} was removed", file.display()),
         (Some(file), Some(blocks)) => outln!(
             "{} as before the repair in {file}: 'medfs fsck --restore {file} {}' takes it back",
             words::count(blocks, "block"),
@@ -323,16 +323,19 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
 fn check_undo(file: &Path, image: &Path) -> Result<()> {
     let name = file.display();
     if file.symlink_metadata().is_ok() {
-        return Err(refused(format!("{name} exists: an undo file must be a new one")));
+        return Err(refused(format!("{name} exists: an undo file must not exist beforehand")));
     }
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let metadata = folder.metadata().with_context(|| format!("cannot make {name}"))?;
+    let metadata = folder.metadata().with_context(|| format!("cannot create {name}"))?;
     let on_it =
         image.metadata().is_ok_and(|of| of.file_type().is_block_device() && of.rdev() == metadata.dev());
     if on_it {
-        return Err(refused(format!("{name} is on {}, which is to be repaired", image.display())));
+        return Err(refused(format!(
+            "{name} is on {}, the volume to be repaired: keep the undo file on another disk",
+            image.display()
+        )));
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot make {name}"))?;
+    tempfile::tempfile_in(folder).with_context(|| format!("cannot create {name}"))?;
     Ok(())
 }
 
@@ -342,7 +345,7 @@ fn refused(why: String) -> anyhow::Error {
 
 /// `--restore`
 fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> {
-    undo::if_ended("fsck", "the blocks may be restored in part: run it again");
+    undo::if_ended("fsck", "some blocks may not be restored yet: run it again");
     let blocks = restore(file, dev).map_err(|e| match e {
         medfs_fsck::undo::UndoError::Io(e) => named(e, file),
         other => other.into(),

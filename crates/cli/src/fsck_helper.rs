@@ -39,7 +39,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
             }
             Some("-h" | "--help") => {
                 outln!(
-                    "{USAGE}\n-a and -p repair where nothing is lost by that, -y repairs, -n only looks (the default). 'medfs fsck --help' tells more."
+                    "{USAGE}\n-a and -p repair where nothing is lost by that, -y repairs, -n only checks (the default). See 'medfs fsck --help'."
                 );
                 return Ok(None);
             }

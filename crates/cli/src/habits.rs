@@ -31,7 +31,7 @@ pub(crate) fn command(error: &clap::Error) -> Option<String> {
         _ => return None,
     };
     let (_, sentence) = COMMANDS.iter().find(|(words, _)| words.contains(&named.as_str()))?;
-    Some(format!("medfs: there is no command '{named}': {sentence}"))
+    Some(format!("medfs: unknown command '{named}': {sentence}"))
 }
 
 /// Mount options of file systems without owners, and the sentence about them.

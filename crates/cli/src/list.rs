@@ -179,13 +179,13 @@ impl<'v, W: Write> Lister<'v, W> {
     fn children(&mut self, dir: &Held<'v>, path: &Path) -> Vec<Child<'v>> {
         let mut children = Vec::new();
         if !self.listed.insert(dir.ino()) {
-            let reason = format!("directory {} has another name, or contains itself", dir.ino());
+            let reason = format!("directory {} has a second name or contains itself", dir.ino());
             self.fail(path, dir.ino(), reason);
             return children;
         }
         let (entries, gap) = paths::list(self.volume, dir.ino());
         if let Some(reason) = gap {
-            let reason = format!("the directory is not whole, and names may be missing: {reason}");
+            let reason = format!("the directory is damaged, and names may be missing: {reason}");
             self.fail(path, dir.ino(), reason);
         }
         for entry in entries {
@@ -193,7 +193,7 @@ impl<'v, W: Write> Lister<'v, W> {
             if let Err(error) = &held {
                 let reason = match error {
                     medfs::Error::Corrupt(_) => {
-                        format!("it is damaged, and nothing of it can be read ({error})")
+                        format!("it is damaged and cannot be read ({error})")
                     }
                     _ => format!("it cannot be read: {error}"),
                 };

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     undo::if_ended(
         "mkfs",
         match options.zeroed {
-            true => format!("{} is removed again", args.image.display()),
+            true => format!("{} was removed", args.image.display()),
             false => format!("the volume on {} is not complete: run it again", args.image.display()),
         },
     );
@@ -124,11 +124,11 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
             bail!("{path} is neither an image file nor a block device")
         }
         Ok(_) if args.size.is_some() => {
-            bail!("--size is for image files: on the device {path} the volume takes all of it")
+            bail!("--size applies to image files: a volume on a device takes all of {path}")
         }
         Ok(_) => true,
         Err(e) if e.kind() == ErrorKind::NotFound => false,
-        Err(e) => return Err(e).with_context(|| format!("cannot look at {path}")),
+        Err(e) => return Err(e).with_context(|| format!("cannot access {path}")),
     };
     if let Some(size) = args.size.filter(|size| *size < LEAST_WITHOUT_UNIT) {
         bail!("a size without a unit is in bytes: --size {size}M is {size} MiB");
@@ -136,10 +136,10 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     if let Some(size) = args.size {
         // Before anything is made or changed.
         let blocks = size / medfs_format::BLOCK_SIZE as u64;
-        Layout::compute(blocks, options).with_context(|| format!("cannot make a volume on {path}"))?;
+        Layout::compute(blocks, options).with_context(|| format!("cannot create a volume on {path}"))?;
     }
     match args.size {
-        None if !exists => bail!("{path} does not exist: give its size to make it, such as --size 1G"),
+        None if !exists => bail!("{path} does not exist: to create it, give its size, such as --size 1G"),
         Some(size) if !exists => make_file(&args.image, size)?,
         _ => {}
     }
@@ -168,7 +168,7 @@ fn warn_of_small_disk(image: &Path, size: u64) {
     let (wanted, free) = (size.saturating_sub(file.blocks() * 512), disk.f_bavail * disk.f_frsize);
     if free < wanted {
         errln!(
-            "medfs mkfs: warning: {} may grow to {}, and its disk has {} free: where that is used up, writing to the volume fails",
+            "medfs mkfs: warning: {} may grow to {}, but its disk has only {} free: once the disk is full, writes to the volume fail",
             image.display(),
             size::show(size),
             size::show(free)
@@ -184,7 +184,7 @@ fn refuse_to_make_a_device(image: &Path) -> Result<()> {
     let among_devices =
         parent.canonicalize().is_ok_and(|real| real.starts_with("/dev") && !real.starts_with("/dev/shm"));
     if among_devices && !path.exists() {
-        bail!("{}: there is no such device, and no file is made in /dev", path.display());
+        bail!("{}: no such device (mkfs creates no image files in /dev)", path.display());
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
     let file = File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
     file.set_len(size).with_context(|| {
         let _ = std::fs::remove_file(path);
-        format!("cannot make {} with a size of {}", path.display(), size::show(size))
+        format!("cannot create {} with a size of {}", path.display(), size::show(size))
     })
 }
 
@@ -201,10 +201,9 @@ fn make_file(path: &Path, size: u64) -> Result<()> {
 fn prepare_flash(flash: &FlashTarget, args: &MkfsArgs) -> Result<bool> {
     match (flash.exists(), args.size) {
         (true, None) => Ok(false),
-        (true, Some(_)) => bail!(
-            "{} exists, and the size of a flash device is fixed: leave --size out",
-            flash.path.display()
-        ),
+        (true, Some(_)) => {
+            bail!("{} exists, and the size of a flash device is fixed: omit --size", flash.path.display())
+        }
         (false, size) => Ok(flash.create(size).map(|()| true)?),
     }
 }
@@ -240,7 +239,7 @@ fn make(
         options.start_sector = start_sector(path);
     }
     let mut summary = format_volume(&*dev, &options)
-        .with_context(|| format!("cannot make a volume on {}", path.display()))?;
+        .with_context(|| format!("cannot create a volume on {}", path.display()))?;
     summary.discarded &= file.is_none_or(|file| file.discards());
     if !args.quiet {
         print_summary(path, &summary, &options);

@@ -56,7 +56,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
                 return Ok(None);
             }
             Some("-h" | "--help") => {
-                outln!("{USAGE}\n'medfs mount --help' and medfs(5) tell of the options.");
+                outln!("{USAGE}\n'medfs mount --help' and medfs(5) describe the options.");
                 return Ok(None);
             }
             Some("-o") => {
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     let watchdog = Watchdog::start(&args.dir);
     if let Err(error) = &watchdog {
         tracing::info!(
-            "if this daemon is killed, 'medfs umount' may be needed to free who uses the mount: {error:#}"
+            "if this daemon is killed, processes that use the mount may hang until 'medfs umount': {error:#}"
         );
     }
     if args.daemon {
@@ -144,7 +144,7 @@ fn may_be_lost(bounds: &LossBounds) -> String {
         Some(fsyncs) => format!("{age}, {bytes} or {fsyncs} fsyncs"),
     };
     format!(
-        "fsyncs return before they are durable: a power cut, or the end of the daemon by force, takes at most the last {most} of changes"
+        "fsyncs return before they are durable: a power cut or a killed daemon loses at most the last {most} of changes"
     )
 }
 
@@ -216,7 +216,7 @@ fn mount(
     }
     if volume.is_read_only() && !read_only {
         errln!(
-            "medfs mount: {} holds additions that only a newer medfs may write, mounted read-only",
+            "medfs mount: {} has features that only a newer medfs can write: mounted read-only",
             args.image.display()
         );
         config.set_option("ro")?;
@@ -249,7 +249,7 @@ fn tell_ignored(args: &MountArgs, options: &MountOptions) {
     }
     let ignored: Vec<_> = all.into_iter().filter(|option| MountOptions::ignores(option)).collect();
     if !ignored.is_empty() {
-        errln!("medfs mount: these options of the kernel's f2fs change nothing here: {}", ignored.join(", "));
+        errln!("medfs mount: these options of the kernel's f2fs have no effect here: {}", ignored.join(", "));
     }
 }
 
@@ -287,9 +287,9 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Clos
             for signal in signals.forever() {
                 tracing::info!(signal, "unmounting");
                 if let Err(e) = unmounter.unmount() {
-                    tracing::warn!("{e}; it is detached: processes that use it keep it until they end");
+                    tracing::warn!("{e}; it is detached: it ends with the last process that uses it");
                     if let Err(e) = volume.sync() {
-                        tracing::error!("cannot write everything: {e}");
+                        tracing::error!("cannot write back all changes: {e}");
                     }
                     if let Err(e) = unmounter.unmount_lazy() {
                         tracing::error!("{e}");
@@ -347,7 +347,7 @@ fn with_absolute_nvram(list: &str) -> String {
 fn refuse_covering(dir: &Path) -> Result<()> {
     let dir = found(dir)?;
     if dir == Path::new("/") {
-        bail!("a volume mounted on / would hide the whole machine: name a directory below it");
+        bail!("a volume mounted on / would hide the root file system: name a directory below it");
     }
     if medfs_fuse::control::find_mount(&dir)?.is_some() {
         bail!(
@@ -364,7 +364,7 @@ fn found(path: &Path) -> Result<PathBuf> {
 
 /// Starts a process that mounts the volume and serves it.
 pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find the medfs executable")?);
     command.arg0("medfs").arg("mount").arg("--daemon");
     for list in &args.options {
         // The daemon works in the root directory.

@@ -257,8 +257,7 @@ pub(crate) fn help() -> String {
     }
     text.push('\n');
     text.push_str(&wrapped(
-        "Words of mount(8) and fstab (defaults, nofail, x-...) are taken. So are the other options of the kernel's f2fs, which change \
-         nothing here: medfs(5) lists them.",
+        "Words of mount(8) and fstab(5), such as defaults, nofail and x-..., are accepted. So are the other options of the kernel's f2fs, which have no effect here: medfs(5) lists them.",
         0,
     ));
     text
@@ -330,12 +329,12 @@ pub(crate) fn manual() -> String {
     }
     page.control("SH", ["FLAGS OF THE MOUNT"]);
     page.text([roman(format!("{FLAGS} and remount have the meaning that mount(8) gives them."))]);
-    page.control("SH", ["WORDS THAT ARE TAKEN"]);
-    page.text([roman("Words of mount(8) and fstab(5), which change nothing in the volume, and whatever begins with x- or X-:")]);
+    page.control("SH", ["WORDS OF MOUNT(8) AND FSTAB(5)"]);
+    page.text([roman("Words that mount(8) or fstab(5) handles, and any word that begins with x- or X-, have no effect on the volume:")]);
     page.control("PP", []);
     page.text([roman(words_without_effect().join(", "))]);
     page.control("PP", []);
-    page.text([roman("Other options of the kernel's f2fs, which change nothing here; a mount names those that it was given:")]);
+    page.text([roman("Other options of the kernel's f2fs are accepted without effect; the mount command names those that it was given:")]);
     page.control("PP", []);
     page.text([roman(options::without_effect().collect::<Vec<_>>().join(", "))]);
     page.control("SH", ["EXAMPLES"]);

@@ -48,7 +48,7 @@ fn warn_of_damage(image: &Path) -> Result<()> {
 }
 
 fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {
-    undo::if_ended("put", "every file in the volume is whole or as it was before: run it again");
+    undo::if_ended("put", "every file in the volume is either complete or unchanged: run it again");
     let total = sources.iter().map(|s| copy_in::content_bytes(s)).sum();
     let bar = progress::bytes("copying", total);
     let count = |bytes| bar.inc(bytes);
@@ -80,8 +80,10 @@ fn without_room(error: medfs_transfer::Error, copied: u64) -> anyhow::Error {
     }
     let done = match copied {
         0 => "nothing was copied".to_owned(),
-        1 => "it was not copied, 1 file or directory before it was".to_owned(),
-        _ => format!("it was not copied, {} before it were", words::count(copied, "file or directory")),
+        1 => "it was not copied; 1 file or directory before it was copied".to_owned(),
+        _ => {
+            format!("it was not copied; {} before it were copied", words::count(copied, "file or directory"))
+        }
     };
     anyhow::anyhow!("{}; {done}", exit::sentence(&error.into()))
 }
@@ -112,5 +114,5 @@ fn own_name(path: &Path) -> Result<std::ffi::OsString> {
     let real = path.canonicalize().with_context(|| format!("cannot read {}", path.display()))?;
     real.file_name()
         .map(ToOwned::to_owned)
-        .with_context(|| format!("{} has no name to be copied under", path.display()))
+        .with_context(|| format!("{} has no file name to copy it to", path.display()))
 }

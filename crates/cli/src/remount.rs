@@ -52,7 +52,10 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     }
     if !refused.is_empty() {
         let dir = args.dir.display();
-        bail!("only a new mount can change {}: unmount {dir} and mount it with it", refused.join(", "));
+        bail!(
+            "a remount cannot change {}: unmount {dir} and mount it with the new value",
+            refused.join(", ")
+        );
     }
     if !config.read_only() && now.read_only {
         bail!("{} was mounted read-only: unmount it and mount it with 'rw'", args.dir.display());

@@ -49,9 +49,9 @@ impl Source {
             let image = args.image.display();
             match rustix::fs::access(&args.image, rustix::fs::Access::WRITE_OK) {
                 Err(Errno::ACCESS | Errno::PERM) => {
-                    errln!("medfs mount: this user may not write {image}, mounted read-only");
+                    errln!("medfs mount: no write permission for {image}: mounted read-only");
                 }
-                _ => errln!("medfs mount: {image} is write-protected, mounted read-only"),
+                _ => errln!("medfs mount: {image} is write-protected: mounted read-only"),
             }
             options.read_only = true;
             config.set_option("ro")?;
@@ -108,7 +108,7 @@ impl Closing {
         let outcome = match Outcome::new() {
             Ok(outcome) => Some(outcome),
             Err(error) => {
-                tracing::info!(%error, "'medfs umount' will not be told how the last checkpoint went");
+                tracing::info!(%error, "'medfs umount' cannot learn the result of the last checkpoint");
                 None
             }
         };
@@ -130,7 +130,7 @@ impl Closing {
         if let Some(outcome) = &self.0.outcome
             && let Err(error) = outcome.tell(&closed)
         {
-            tracing::warn!(%error, "cannot tell how the last checkpoint went");
+            tracing::warn!(%error, "cannot report the result of the last checkpoint");
         }
         *done = Some(closed);
     }

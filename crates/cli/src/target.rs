@@ -111,7 +111,7 @@ pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> 
 }
 
 fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {
-    let help = format!("'medfs get --salvage {} DIRECTORY' brings what can be read", path.display());
+    let help = format!("'medfs get --salvage {} DIRECTORY' copies all readable files", path.display());
     anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
 }
 
@@ -165,8 +165,7 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         ),
         Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
-            "{path} holds an F2FS volume whose superblocks are lost: 'medfs get --salvage {path} DIRECTORY' brings what can be read, and \
-             'medfs fsck --repair --undo FILE {path}' makes them anew"
+            "{path} holds an F2FS volume whose superblocks are lost: 'medfs get --salvage {path} DIRECTORY' copies all readable files, and 'medfs fsck --repair --undo FILE {path}' rebuilds them"
         ),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'")

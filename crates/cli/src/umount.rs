@@ -122,9 +122,9 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     }
     let ended = daemon.map_or(Ok(()), |daemon| daemon.finish(&mount));
     if let Some(failure) = told.failure {
-        bail!("{dir} is unmounted, but what was written last is lost: {failure}");
+        bail!("{dir} is unmounted, but the last writes are lost: {failure}");
     }
-    ended.with_context(|| format!("{dir} is unmounted, but what was written last may be lost"))?;
+    ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
     Ok(exit::SUCCESS)
 }
 
@@ -147,7 +147,7 @@ fn find(dir: &Path) -> Result<MountEntry> {
 
 /// Ends the connection: whoever waits for the daemon gets an error.
 fn abort(mount: &MountEntry) -> Result<()> {
-    control::abort_file(mount)?.write_all(b"1").context("cannot end the connection")
+    control::abort_file(mount)?.write_all(b"1").context("cannot abort the FUSE connection")
 }
 
 /// What a daemon says of itself.

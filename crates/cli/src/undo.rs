@@ -121,7 +121,7 @@ impl TemporaryFolder {
         let within = within.unwrap_or(&system);
         let made = tempfile::Builder::new().prefix("medfs-").tempdir_in(within);
         let path = made
-            .with_context(|| format!("cannot make a temporary directory in {}", within.display()))?
+            .with_context(|| format!("cannot create a temporary directory in {}", within.display()))?
             .keep();
         let removed = path.clone();
         let _undo = Undo::new(move || {
@@ -175,6 +175,6 @@ mod tests {
         drop(folder);
         assert!(!path.exists());
         let wrong = TemporaryFolder::new(Some(Path::new("/nonexistent"))).err().unwrap();
-        assert!(format!("{wrong:#}").contains("cannot make a temporary directory in /nonexistent"));
+        assert!(format!("{wrong:#}").contains("cannot create a temporary directory in /nonexistent"));
     }
 }

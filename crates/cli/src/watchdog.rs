@@ -35,7 +35,7 @@ impl Watchdog {
     /// thread's end that is noticed.
     pub(crate) fn start(dir: &Path) -> Result<Watchdog> {
         let abort = abort_file(dir)?;
-        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        let mut command = Command::new(std::env::current_exe().context("cannot find the medfs executable")?);
         command.arg0(NAME).arg(std::process::id().to_string()).current_dir("/");
         command.stdin(Stdio::null()).stdout(abort).stderr(Stdio::null());
         Ok(Watchdog(command.spawn().context("cannot start the watchdog")?))
@@ -52,7 +52,7 @@ impl Drop for Watchdog {
 /// What ends the connection of the volume mounted on a directory.
 fn abort_file(dir: &Path) -> Result<File> {
     let dir = dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-    let mount = medfs_fuse::control::find_mount(&dir)?.context("the mount is not to be seen")?;
+    let mount = medfs_fuse::control::find_mount(&dir)?.context("the mount is not in the list of mounts")?;
     Ok(medfs_fuse::control::abort_file(&mount)?)
 }
 

@@ -106,10 +106,10 @@ impl TryFrom<u8> for CodecTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CodecError {
     /// No codec has this tag.
-    #[error("no codec has the tag {0}")]
+    #[error("unknown codec tag {0}")]
     UnknownTag(u8),
     /// They end in the middle of an instruction.
-    #[error("{} data ends too early", .0.name())]
+    #[error("{} data is truncated", .0.name())]
     Truncated(CodecTag),
     /// They write or read beyond the end of a page.
     #[error("{} data reaches beyond its page", .0.name())]

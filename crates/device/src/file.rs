@@ -139,8 +139,7 @@ impl FileDevice {
         let flags = OFlags::CLOEXEC | if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let open = |flags| match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::TXTBSY) => {
-                let message =
-                    format!("{} is in use as swap space, or as a program that runs", path.display());
+                let message = format!("{} is in use as swap space or as a running program", path.display());
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
             }
             other => other.map_err(|e| explain(path, e)),

@@ -149,9 +149,9 @@ impl fmt::Display for Holder {
                 f.write_str(" by this process")
             }
             Holder { process: Some(Process { pid, command }), .. } => {
-                write!(f, " by {command} (process {pid}), which has to end first")
+                write!(f, " by {command} (process {pid}), which must end first")
             }
-            Holder { layer: Some(layer), .. } => write!(f, ": {layer} is made of it"),
+            Holder { layer: Some(layer), .. } => write!(f, ": {layer} is built on it"),
             Holder { .. } => f.write_str(" by another program"),
         }
     }
@@ -305,7 +305,7 @@ mod tests {
         let holder = Holder::of(file.path());
         assert!(!holder.is_ending());
         let text = format!("X is in use{holder}");
-        assert_eq!(text, format!("X is in use by sleep (process {}), which has to end first", other.id()));
+        assert_eq!(text, format!("X is in use by sleep (process {}), which must end first", other.id()));
         other.kill().unwrap();
         other.wait().unwrap();
         flock(&file, FlockOperation::LockExclusive).unwrap();

@@ -69,7 +69,7 @@ impl Mapfile {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
             Ok(meta) if !meta.is_file() => return Err(invalid("it is not a regular file")),
-            Ok(meta) if meta.len() > BYTES_MAX => return Err(invalid("it is too long for one")),
+            Ok(meta) if meta.len() > BYTES_MAX => return Err(invalid("it is too large for a mapfile")),
             Ok(_) => {}
         }
         let mut file = File::open(path)?;
@@ -241,7 +241,7 @@ impl Mapfile {
     }
 }
 
-const NO_HEAD: &str = "it does not begin as maps of ddrescue and medfs do";
+const NO_HEAD: &str = "it does not begin with the header of a ddrescue or medfs map";
 
 /// Whether a text begins as a map does.
 fn is_head(text: &[u8]) -> bool {
@@ -268,7 +268,7 @@ fn range_of(line: &str) -> Result<(Range<u64>, char), &'static str> {
     };
     let mark =
         mark.chars().next().filter(|c| mark.len() == 1 && STATUSES.contains(*c)).ok_or("unknown status")?;
-    let end = position.checked_add(size).filter(|_| size > 0).ok_or("a range that has no end")?;
+    let end = position.checked_add(size).filter(|_| size > 0).ok_or("a range that is empty or too large")?;
     Ok((position..end, mark))
 }
 

@@ -49,7 +49,7 @@ impl FileNvram {
             FileType::RegularFile => {
                 let kind = rustix::fs::fstatfs(&fd).map_err(explain)?.f_type as i64;
                 if let Some((_, name)) = VOLATILE.iter().find(|(magic, _)| *magic == kind) {
-                    return refuse(format!("a file on {name} is lost with the power"));
+                    return refuse(format!("files on {name} do not survive a power cut"));
                 }
                 (stat.st_size as u64, SECTOR)
             }

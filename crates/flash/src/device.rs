@@ -78,7 +78,7 @@ impl DeviceOptions {
         let capacity = self.capacity.unwrap_or_else(|| self.profile.capacity());
         let pages = capacity / PAGE as u64;
         if pages == 0 || pages >= u64::from(u32::MAX) {
-            return Err(FlashError::Usage(format!("no flash device has {capacity} bytes")));
+            return Err(FlashError::Usage(format!("a flash device of {capacity} bytes is not possible")));
         }
         let logical_pages = pages as u32;
         let blocks = blocks_for(&self.profile, logical_pages, &*policy, self.seed)?;
@@ -103,7 +103,7 @@ fn blocks_for(profile: &Profile, logical_pages: u32, policy: &dyn Policy, seed: 
     let mut blocks = least + extra;
     loop {
         if blocks * u64::from(shape.pages_per_block) >= u64::from(u32::MAX) {
-            return Err(FlashError::Usage(format!("{bytes} bytes are more than such a device can have")));
+            return Err(FlashError::Usage(format!("{bytes} bytes exceed the largest device")));
         }
         let g = profile.geometry(blocks as u32);
         let config = config_of(profile, logical_pages, 0);
@@ -248,9 +248,9 @@ impl<C: DeviceCodec> Device<C> {
         let (file, mut header) = device_file::open(path, Some(patience))?;
         if header.content != C::CONTENT {
             let what = if C::CONTENT {
-                "it was made without content: it can replay traces and hold no files"
+                "it was created without content: it can replay traces, but not hold files"
             } else {
-                "it was made with content, and this needs one without"
+                "it was created with content, and this command needs a device without content"
             };
             return Err(FlashError::Device(path.display().to_string(), what.into()));
         }

@@ -124,7 +124,7 @@ pub(crate) fn open(path: &Path, patience: Option<Duration>) -> Result<(File, Hea
         return Err(broken(path, "not a flash device: make one with 'medfs flash create'"));
     }
     if start[15] != VERSION {
-        let what = format!("its format is of version {}, and this medfs knows {VERSION}", start[15]);
+        let what = format!("its format is version {}; this medfs supports version {VERSION}", start[15]);
         return Err(broken(path, what));
     }
     let number = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
@@ -146,10 +146,10 @@ pub(crate) fn open(path: &Path, patience: Option<Duration>) -> Result<(File, Hea
 
 fn check(path: &Path, file: &File, header: &Header) -> Result<()> {
     let profile = toml::to_string(&header.profile).map_err(|e| broken(path, e.to_string()))?;
-    Profile::parse(&profile).map_err(|e| broken(path, format!("its profile makes no sense: {e}")))?;
+    Profile::parse(&profile).map_err(|e| broken(path, format!("its profile is invalid: {e}")))?;
     let g = header.profile.geometry(header.blocks);
     if header.blocks == 0 || g.pages() >= u64::from(u32::MAX) {
-        return Err(broken(path, format!("{} blocks are no device", header.blocks)));
+        return Err(broken(path, format!("a device cannot have {} blocks", header.blocks)));
     }
     if u64::from(header.logical_pages) * 4096 > g.pages() * u64::from(g.page_bytes) {
         return Err(broken(
@@ -160,7 +160,7 @@ fn check(path: &Path, file: &File, header: &Header) -> Result<()> {
     let (is, wanted) = (file.metadata().map_err(io(path))?.len(), header.places().end);
     if is != wanted {
         let how = if is < wanted { "cut short" } else { "too long" };
-        return Err(broken(path, format!("{how}: {is} bytes where its geometry takes {wanted}")));
+        return Err(broken(path, format!("{how}: {is} bytes, but its geometry needs {wanted}")));
     }
     Ok(())
 }

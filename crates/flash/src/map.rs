@@ -103,13 +103,13 @@ pub fn draw(picture: &Picture<'_>) -> String {
     space(o, picture, (520.0, bars_at));
     let most = cells.iter().map(|c| c.erases).fold(0.0, f64::max);
     let of_most = |c: &Cell| if most > 0.0 { c.erases / most } else { 0.0 };
-    panel(o, &cells, (20.0, top), side, "Wear of each block: the darker, the oftener erased", |c| {
+    panel(o, &cells, (20.0, top), side, "Wear of each block, darker where it was erased more often", |c| {
         match c.usage {
             BlockUse::Bad => BAD,
             _ => shade(&WEAR, of_most(c)),
         }
     });
-    panel(o, &cells, (520.0, top), side, "The same blocks: the darker, the fuller of what is valid", |c| {
+    panel(o, &cells, (520.0, top), side, "The same blocks, darker where more pages are valid", |c| {
         match c.usage {
             BlockUse::Bad => BAD,
             BlockUse::Map => MAP,
@@ -282,7 +282,7 @@ fn histogram(o: &mut String, picture: &Picture<'_>, at: (f64, f64)) {
     }
     let mean = good.iter().map(|e| f64::from(*e)).sum::<f64>() / good.len().max(1) as f64;
     let title =
-        format!("Blocks by erases: mean {mean:.1}, most {most} (a block stands {})", picture.pe_cycles);
+        format!("Blocks by erases: mean {mean:.1}, most {most} (a block endures {})", picture.pe_cycles);
     bars(o, at, &title, &counts, WEAR[3], ("0", &most.to_string()));
 }
 
@@ -291,7 +291,7 @@ fn valid_histogram(o: &mut String, cells: &[Cell], at: (f64, f64)) {
     for cell in cells.iter().filter(|c| matches!(c.usage, BlockUse::Full | BlockUse::Open)) {
         counts[((cell.valid * 20.0) as usize).min(19)] += cell.count as u32;
     }
-    bars(o, at, "Blocks of data by what is valid in them", &counts, VALID[3], ("0 %", "100 %"));
+    bars(o, at, "Data blocks by valid pages", &counts, VALID[3], ("0 %", "100 %"));
 }
 
 fn bars(o: &mut String, (x, y): (f64, f64), title: &str, counts: &[u32], colour: &str, ends: (&str, &str)) {

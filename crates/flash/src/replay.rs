@@ -77,7 +77,7 @@ pub fn replay<C: Replayable>(
         if page + u64::from(request.pages) > logical {
             if !options.wrap || u64::from(request.pages) > logical {
                 let what = format!(
-                    "page {page} and {} pages are beyond the device's {logical} (let them wrap, or make a larger device)",
+                    "page {page} and {} pages are beyond the device's {logical}: let them wrap, or create a larger device",
                     request.pages
                 );
                 return Err(FlashError::Trace(name.to_owned(), request.line, what));

@@ -57,7 +57,7 @@ impl FlashTarget {
                 "sync" => &mut target.sync,
                 _ => {
                     usage!(
-                        "{}: no option '{name}': there are profile, ftl, codec and sync",
+                        "{}: unknown option '{name}': expected profile, ftl, codec or sync",
                         argument.display()
                     )
                 }
@@ -68,7 +68,7 @@ impl FlashTarget {
             *place = Some(value.to_owned());
         }
         if let Some(sync) = target.sync.as_deref().filter(|sync| !["on", "off"].contains(sync)) {
-            usage!("{}: sync={sync}: it is on or off", argument.display());
+            usage!("{}: sync={sync}: expected on or off", argument.display());
         }
         Ok(target)
     }
@@ -142,13 +142,13 @@ impl FlashTarget {
             let asked = Profile::find(name)?;
             if asked != header.profile {
                 usage!(
-                    "{path} was made with the profile '{}', not '{name}': leave profile= out",
+                    "{path} was made with the profile '{}', not '{name}': omit profile=",
                     header.profile.name
                 );
             }
         }
         if let Some(codec) = self.codec.as_ref().filter(|codec| **codec != header.codec) {
-            usage!("{path} was made with codec={}, not {codec}: leave codec= out", header.codec);
+            usage!("{path} was made with codec={}, not {codec}: omit codec=", header.codec);
         }
         if let Some(ftl) = &self.ftl {
             policy(ftl, &header.profile)?;

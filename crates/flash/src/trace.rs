@@ -163,7 +163,7 @@ impl<R: BufRead> Trace<R> {
         }
         let (page, last) = (offset / PAGE, end.div_ceil(PAGE));
         if last - page > PAGES_MAX {
-            return Err(format!("{bytes} bytes are no request"));
+            return Err(format!("a request of {bytes} bytes is too large"));
         }
         let pages = (last - page) as u32;
         Ok(Some(Request { line: self.line, at, op, page, pages, ratios: Vec::new() }))
@@ -206,7 +206,7 @@ impl<R: BufRead> Trace<R> {
     fn msr(&mut self, line: &str) -> Parsed {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let [time, _, _, op, offset, size, _] = fields[..] else {
-            return Err(format!("{} fields where MSR Cambridge's traces have 7", fields.len()));
+            return Err(format!("{} fields: expected the 7 of MSR Cambridge's traces", fields.len()));
         };
         let op = match op {
             "Write" => Op::Write,
@@ -215,7 +215,7 @@ impl<R: BufRead> Trace<R> {
         };
         let at = number(time, "timestamp")?;
         let begin = *self.begin.get_or_insert(at);
-        let since = at.saturating_sub(begin).checked_mul(100).ok_or("the timestamp is too far off")?;
+        let since = at.saturating_sub(begin).checked_mul(100).ok_or("the timestamp is out of range")?;
         let (offset, size) = (number(offset, "offset")?, number(size, "size")?);
         let request = self.request(begin, op, offset, size)?;
         Ok(request.map(|r| Request { at: since, ..r }))
@@ -244,18 +244,18 @@ impl<R: BufRead> Trace<R> {
         }
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let [time, op, offset, bytes, entropies, ratios] = fields[..] else {
-            return Err(format!("{} fields where there must be 6", fields.len()));
+            return Err(format!("{} fields: expected 6", fields.len()));
         };
         let op = match op {
             "write" => Op::Write,
             "read" => Op::Read,
             "trim" => Op::Trim,
             "flush" => Op::Flush,
-            other => return Err(format!("'{other}' is none of write, read, trim, flush")),
+            other => return Err(format!("'{other}' is not write, read, trim or flush")),
         };
-        let micros: f64 = time.parse().map_err(|_| format!("time_us is '{time}', no number"))?;
+        let micros: f64 = time.parse().map_err(|_| format!("time_us is '{time}', not a number"))?;
         if !(0.0..1e15).contains(&micros) {
-            return Err(format!("time_us is {micros}, which is not a time"));
+            return Err(format!("time_us is {micros}: out of range"));
         }
         let (offset, bytes) = (number(offset, "offset")?, number(bytes, "bytes")?);
         let Some(mut request) = self.request((micros * 1000.0) as u64, op, offset, bytes)? else {
@@ -299,7 +299,7 @@ fn list(text: &str, field: &str, most: f64, pages: u32) -> std::result::Result<V
 }
 
 fn number(text: &str, field: &str) -> std::result::Result<u64, String> {
-    text.parse().map_err(|_| format!("{field} is '{text}', no whole number"))
+    text.parse().map_err(|_| format!("{field} is '{text}', not an integer"))
 }
 
 impl<R: BufRead> Iterator for Trace<R> {

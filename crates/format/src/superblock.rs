@@ -460,7 +460,7 @@ impl RawSuperblock {
             || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM | DELTA_SEALS) != 0
         {
             return Err(FormatError::Incompatible(format!(
-                "deltas of version {} with additions {:#x}: this medfs knows version {DELTA_VERSION} alone; use a newer one",
+                "deltas of version {} with features {:#x}: this medfs supports version {DELTA_VERSION} only; use a newer medfs",
                 info.version, info.incompat
             )));
         }

@@ -123,7 +123,7 @@ impl RawUndoHeader {
             return bad("magic", format!("{:02x?}", header.magic));
         }
         if header.version.get() != UNDO_VERSION {
-            return bad("version", format!("{}; this program knows {UNDO_VERSION}", header.version));
+            return bad("version", format!("{}; this medfs supports {UNDO_VERSION}", header.version));
         }
         if header.crc.get() != u64::from(header.checksum()) {
             return bad("crc", format!("{:#x}", header.crc));

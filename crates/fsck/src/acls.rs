@@ -45,9 +45,9 @@ pub(crate) fn judge(
         judged.lost = true;
         let end = if access {
             inode.i_mode = (inode.i_mode.get() & !GROUP_BITS).into();
-            "a repair takes it away, and the permissions of the group, which were its mask"
+            "a repair removes it, and the permissions of the group, which were its mask"
         } else {
-            "a repair takes it away"
+            "a repair removes it"
         };
         findings.add(Code::Acl, format!("inode {ino}: {name}: {wrong}; {end}"));
         false

@@ -28,7 +28,7 @@ impl Walker<'_, '_> {
             }
             if self.maker().is_lost(home)? {
                 let text = format!(
-                    "directory {home}, in which files were fsynced, is lost; a repair makes it anew in lost+found"
+                    "directory {home}, in which files were fsynced, is lost; a repair creates it again in lost+found"
                 );
                 self.findings.add(Code::DirLost, text);
                 self.renew_in_lost_and_found(home)?;
@@ -68,7 +68,7 @@ impl Walker<'_, '_> {
         let mut block = self.image.cache.read(addr)?;
         let ino = footer(&block).ino.get();
         let text = format!(
-            "node of the fsync log in block {addr}: inode {ino} is in inode {home}, which is no directory; it goes to lost+found"
+            "node of the fsync log in block {addr}: inode {ino} is in inode {home}, which is not a directory; it goes to lost+found"
         );
         self.findings.add(Code::LogNode, text);
         if !self.fix {

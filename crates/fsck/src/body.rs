@@ -90,7 +90,7 @@ impl Judgement<'_> {
             self.settle_size(f, inode);
         }
         if kind == FileKind::Symlink && inode.i_size.get() == 0 {
-            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of no length"));
+            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of length 0"));
             let size = if inode.inline().contains(Inline::DATA) {
                 let range = inode.slots(self.rules.flexible()).inline_content_range();
                 inode.as_bytes()[range].iter().position(|&b| b == 0).unwrap_or(0).max(1) as u64

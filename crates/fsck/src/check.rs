@@ -211,7 +211,7 @@ pub fn repair_found(
             let left = after.findings.len() as u64 + after.suppressed;
             unfinished = Some(ends.held.why().unwrap_or_else(|| {
                 let (left, passes) = (counted(left, "finding"), counted(round as u64, "turn"));
-                format!("the repair came to no end: {left} left after {passes}")
+                format!("the repair did not converge: {left} left after {passes}")
             }));
             break;
         }
@@ -369,8 +369,10 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
         {
             continue;
         }
-        w.findings
-            .add(Code::QuotaFile, format!("superblock: inode {ino} of quota type {kind} is no usable file"));
+        w.findings.add(
+            Code::QuotaFile,
+            format!("superblock: inode {ino} of quota type {kind} is not a usable file"),
+        );
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
         changed = true;
     }

@@ -80,7 +80,7 @@ impl Judgement<'_> {
             self.findings.add(
                 Code::CompactPage,
                 format!(
-                    "{name}: compact page {place} (block {addr}) is right with {bit} the other way round; a repair turns it back"
+                    "{name}: compact page {place} (block {addr}) is valid with {bit} flipped; a repair flips it back"
                 ),
             );
             self.write(addr, &block, Cause::Compact)?;
@@ -136,7 +136,7 @@ impl Judgement<'_> {
         };
         if !zone.header_damaged {
             let text = format!(
-                "{name}: block {addr} is a compact page, but the delta zone denies that there are any; a repair lets it say so"
+                "{name}: block {addr} is a compact page, but the delta zone's flag says there are none; a repair sets the flag"
             );
             self.findings.add(Code::CompactFlag, text);
         }

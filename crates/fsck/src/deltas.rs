@@ -290,7 +290,7 @@ impl<'r> Bases<'r> {
         if self.source.as_ref().is_none_or(|(last, _)| *last != ino) {
             self.source = read_source(image, self.rules, ino)?.map(|inode| (ino, inode));
         }
-        let Some((_, source)) = &self.source else { return fault("which is no file with blocks") };
+        let Some((_, source)) = &self.source else { return fault("which is not a file with blocks") };
         if u64::from(page) >= most_pages(source, self.rules.flexible(), ino) {
             return fault("which cannot have that page");
         }

@@ -179,8 +179,7 @@ impl Walker<'_, '_> {
     ) -> io::Result<Option<(Ino, FileKind)>> {
         if !dir.opaque {
             if name.iter().any(|&b| b == 0 || b == b'/') {
-                self.findings
-                    .add(Code::DentryName, format!("{place}: the name holds a byte that none may hold"));
+                self.findings.add(Code::DentryName, format!("{place}: the name holds an invalid byte"));
                 return Ok(None);
             }
             if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {

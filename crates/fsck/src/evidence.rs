@@ -104,7 +104,7 @@ impl Judgement<'_> {
         let field = RawInode::field_at(bit.byte.into());
         self.findings.add(
             Code::InodeChecksum,
-            format!("{place}: inode {ino}: the checksum is right with {bit} ({field}) the other way round"),
+            format!("{place}: inode {ino}: the checksum matches with {bit} ({field}) flipped"),
         );
         self.write(addr, block, Cause::Node)
     }
@@ -128,7 +128,7 @@ impl Judgement<'_> {
         self.findings.add(
             Code::NodeFooter,
             format!(
-                "{place}: block {addr} says node {} of inode {}, but all else says node {nid} of inode {ino}",
+                "{place}: block {addr} says node {} of inode {}, but all other evidence says node {nid} of inode {ino}",
                 footer.nid, footer.ino
             ),
         );
@@ -194,7 +194,7 @@ impl Judgement<'_> {
             self.findings.add(
                 Code::Inode,
                 format!(
-                    "{place}: inode {ino}: mode {:#o}; it is taken for a {right:?}, by its name and its blocks",
+                    "{place}: inode {ino}: mode {:#o}; its name and its blocks show that it is a {right:?}",
                     inode.i_mode
                 ),
             );

@@ -53,7 +53,7 @@ codes! {
     Truncated = 104, Fatal;
     /// One copy of the superblock is of a volume with deltas, the other of plain F2FS: the switch was interrupted.
     SuperblockKinds = 105, Error;
-    /// Neither copy of the superblock can be used: one is made of what the volume shows.
+    /// Neither copy of the superblock can be used: one is rebuilt from the layout of the volume.
     SuperblockLost = 106, Error;
     /// fsyncs may lie in an NVRAM: without them the volume is not to be judged, or changed.
     NvramPending = 107, Fatal;
@@ -133,7 +133,7 @@ codes! {
     DirDepth = 608, Error;
     /// Extended attributes are damaged.
     Xattr = 609, Error;
-    /// A symbolic link of no length.
+    /// A symbolic link of length 0.
     SymlinkSize = 610, Error;
     /// A directory's inode names the wrong parent.
     DirParent = 611, Error;

@@ -68,10 +68,8 @@ pub(crate) fn pack(
     for (index, bits) in flipped {
         let code = if index == best.pack.0 { Code::CheckpointBit } else { Code::CheckpointPack };
         let bits = bits.join(" and ");
-        findings.add(
-            code,
-            format!("checkpoint pack {}: the checksum is right with {bits} the other way round", index + 1),
-        );
+        findings
+            .add(code, format!("checkpoint pack {}: the checksum matches with {bits} flipped", index + 1));
     }
     let mut counts = best;
     if broken.is_empty() {
@@ -98,7 +96,7 @@ fn of_what_is_left(
         findings.add(Code::CheckpointLost, text);
         return Ok((pack, false));
     }
-    let text = "neither checkpoint pack is usable; a repair makes one anew from the tables and the nodes";
+    let text = "neither checkpoint pack is usable; a repair rebuilds one from the tables and the nodes";
     findings.add(Code::CheckpointLost, text);
     Ok((no_pack::reckoned(cache, g)?, true))
 }
@@ -128,12 +126,12 @@ fn beside_a_broken_one(
     }
     let version = usable.version;
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
-    let only = "only what was fsynced is there";
+    let only = "only fsynced data is there";
     let (code, text) = match left_of(cache, g, index, version)? {
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
             format!(
-                "{place}; {as_of}: of what was to be in checkpoint {later}, which has no second header, {only}"
+                "{place}; {as_of}: of the changes for checkpoint {later}, which has no second header, {only}"
             ),
         ),
         Left::Header { other_is_blank: false, .. } => {
@@ -143,11 +141,11 @@ fn beside_a_broken_one(
         Left::Torn => (
             Code::CheckpointTorn,
             format!(
-                "{place}, as power loss during a checkpoint leaves it; {as_of}, and of what was done since, {only}"
+                "{place}, as power loss during a checkpoint leaves it; {as_of}, and of all later changes, {only}"
             ),
         ),
         Left::Nothing if followed(cache, g, &usable.pack)? => {
-            (Code::CheckpointOlder, format!("{place}; {as_of}: of what was done since, {only}"))
+            (Code::CheckpointOlder, format!("{place}; {as_of}: of all later changes, {only}"))
         }
         Left::Nothing => (
             Code::CheckpointPack,

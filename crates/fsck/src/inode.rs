@@ -116,7 +116,7 @@ impl Rules {
                 Code::InodeChecksum,
                 format!(
                     "inode {ino}: checksum {stored:#010x}, but computed {computed:#010x}, which no single bit explains; \
-                     a repair takes the inode as it reads and seals it anew"
+                     a repair keeps the inode as read and writes a new checksum"
                 ),
             ));
         }
@@ -152,7 +152,7 @@ impl Rules {
             clear(inode, Inline::DATA);
         }
         if inode.inline().contains(Inline::DENTRY) && kind != Some(FileKind::Directory) {
-            field("inline dentries on what is no directory".into());
+            field("inline dentries on an inode that is not a directory".into());
             clear(inode, Inline::DENTRY);
         }
         if inode.inline().contains(Inline::DATA) {
@@ -189,13 +189,13 @@ impl Rules {
         if no_node(inode.i_xattr_nid.get()) {
             found.push((
                 Code::NodeId,
-                format!("inode {ino}: i_xattr_nid {} is no node id", inode.i_xattr_nid),
+                format!("inode {ino}: i_xattr_nid {} is not a node id", inode.i_xattr_nid),
             ));
             inode.i_xattr_nid = 0.into();
         }
         for (i, nid) in inode.i_nid.iter_mut().enumerate() {
             if no_node(nid.get()) {
-                found.push((Code::NodeId, format!("inode {ino}: i_nid[{i}] {nid} is no node id")));
+                found.push((Code::NodeId, format!("inode {ino}: i_nid[{i}] {nid} is not a node id")));
                 *nid = 0.into();
             }
         }

@@ -288,7 +288,7 @@ fn judge_number(
     let mended = as_inode(nid).or_else(|| as_inode(ino));
     let what = match &mended {
         Some(inode) => format!("it is inode {}", footer(inode).ino),
-        None => "a repair takes its fsync mark away: that fsync is lost".into(),
+        None => "a repair clears its fsync mark: that fsync is lost".into(),
     };
     findings.add(
         Code::LogNode,

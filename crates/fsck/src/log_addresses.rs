@@ -144,7 +144,7 @@ fn mend(
     let Suspect { at, slot: (nid, slot), right } = suspect;
     findings.add(
         Code::LogAddress,
-        format!("node {nid} of the fsync log, in block {at}: block {addr} is another file's; with one bit the other way round it is {right}"),
+        format!("node {nid} of the fsync log, in block {at}: block {addr} is another file's; with one bit flipped it is {right}"),
     );
     if !fix {
         return Ok(());

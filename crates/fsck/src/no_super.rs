@@ -81,7 +81,7 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
     candidates.dedup_by_key(|c| (c.g.main_blkaddr, c.g.cp_blkaddr, c.g.segment_count_main));
     let mut best = candidates.into_iter();
     let Some(first) = best.next() else {
-        let text = "neither copy of the superblock is usable, and nothing tells where the rest is: this is no F2FS volume, or a ruined one";
+        let text = "neither copy of the superblock is usable, and nothing shows where the areas begin: this is not an F2FS volume, or it is destroyed";
         findings.add(Code::NoSuperblock, text);
         return Err(Stop::Fatal);
     };
@@ -99,7 +99,7 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
     }
     let (sb, g) = first.with_sections();
     let text = format!(
-        "neither copy of the superblock is usable; one is made of what the volume shows: areas from block {}, {} segments from block {}, \
+        "neither copy of the superblock is usable; one is rebuilt from the layout of the volume: areas from block {}, {} segments from block {}, \
          sections of {} and zones of {} segments. Label, UUID and the list of hot and cold extensions are lost",
         g.cp_blkaddr,
         g.segment_count_main,

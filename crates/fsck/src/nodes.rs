@@ -105,7 +105,7 @@ impl Judgement<'_> {
         place: &str,
     ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
         if !self.image.g.is_nid(nid) || nid == f.ino {
-            self.findings.add(Code::NodeId, format!("{place}: {nid} is no node id"));
+            self.findings.add(Code::NodeId, format!("{place}: {nid} is not a node id"));
             return Ok(None);
         }
         if self.space.nid_reached(nid) {
@@ -118,7 +118,7 @@ impl Judgement<'_> {
                 self.image.rebuilt(f.ino, nid, offset, f.compression.is_some())?
         {
             let text =
-                format!("{place}: node {nid} is made anew of {known} blocks or nodes known to be its own");
+                format!("{place}: node {nid} is rebuilt from {known} blocks or nodes known to be its own");
             self.findings.add(Code::NodeRebuilt, text);
             self.image.sign(&mut block, nid, f.ino, offset);
             self.write(addr, &block, Cause::Node)?;

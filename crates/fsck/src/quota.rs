@@ -78,7 +78,8 @@ pub(crate) fn judge(
     for (kind, ino) in files.into_iter().enumerate().filter(|(_, ino)| *ino != 0) {
         if let Some(other) = files[..kind].iter().position(|&other| other == ino) {
             // It can say what one of them says: the kernel makes both anew.
-            let text = format!("quota file of type {kind} is inode {ino}, which is that of type {other}");
+            let text =
+                format!("quota file of type {kind} is inode {ino}, which is also that of type {other}");
             findings.add(Code::QuotaContent, text);
             recount |= fix;
             continue;

@@ -28,7 +28,7 @@ impl Maker<'_, '_> {
         self.findings.add(
             Code::DirLost,
             format!(
-                "{place}: directory {ino} is lost; a repair makes it anew, and what was in it goes back to it"
+                "{place}: directory {ino} is lost; a repair creates it again and returns its entries to it"
             ),
         );
         if self.fix {

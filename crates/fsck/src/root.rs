@@ -18,7 +18,7 @@ impl Walker<'_, '_> {
             return Ok(true);
         }
         let text =
-            "the root directory cannot be read; a repair makes it anew, and what was in it goes back to it";
+            "the root directory cannot be read; a repair creates it again and returns its entries to it";
         self.findings.add(Code::NoRoot, text);
         Ok(self.fix && verdict == Verdict::Rejected && self.make_root()?)
     }
@@ -43,7 +43,7 @@ impl Walker<'_, '_> {
         if !is_inode || self.rules.vet(&mut inode.clone(), root).is_err() {
             return Ok(());
         }
-        self.findings.add(Code::Inode, format!("root directory: its mode is {mode:#o}, no directory's"));
+        self.findings.add(Code::Inode, format!("root directory: its mode is {mode:#o}, not a directory's"));
         self.write_inode(addr, &mut block)
     }
 

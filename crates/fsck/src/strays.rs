@@ -145,7 +145,7 @@ impl Image<'_> {
         for (index, nids) in found {
             let first = nids.iter().min().expect("not empty");
             let text = format!(
-                "NAT block {index}: {} made anew from nodes to which the table does not lead, the first is node {first}",
+                "NAT block {index}: {} rebuilt from nodes that the table does not reach, the first is node {first}",
                 counted(nids.len() as u64, "entry")
             );
             findings.add(Code::NatLost, text);
@@ -190,7 +190,7 @@ impl Image<'_> {
         let count = self.strays.taken_up;
         if count > 0 {
             let text = format!(
-                "{} without a NAT entry: those that were in the journals are lost, and made anew from the nodes",
+                "{} without a NAT entry: the journals' entries are lost and are rebuilt from the nodes",
                 counted(count, "node")
             );
             findings.add(Code::NatLost, text);

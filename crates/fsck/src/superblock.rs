@@ -117,7 +117,7 @@ fn unflip_superblocks(
         let Some(bit) = RawSuperblock::flipped_bit(&block) else { continue };
         bit.flip(&mut block);
         if let Ok(g) = RawSuperblock::in_block(&block).validate() {
-            let text = format!("copy {} of the superblock is right with {bit} the other way round", copy + 1);
+            let text = format!("copy {} of the superblock is valid with {bit} flipped", copy + 1);
             findings.add(Code::SuperblockCopy, text);
             valid.push((copy, block, g));
         }

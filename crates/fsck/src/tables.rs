@@ -178,7 +178,7 @@ impl Tables<'_, '_> {
             self.findings.add(
                 Code::SitLeaked,
                 format!(
-                    "segment {segno}: {} marked in use but of nothing, the first is {first}",
+                    "segment {segno}: {} marked in use but unreferenced, the first is {first}",
                     counted(leaked.len() as u64, "block")
                 ),
             );
@@ -301,7 +301,8 @@ impl Tables<'_, '_> {
             }
         }
         if next != counts.next_free_nid {
-            self.findings.add(Code::NextFreeNid, format!("checkpoint: next_free_nid {next} is no node id"));
+            self.findings
+                .add(Code::NextFreeNid, format!("checkpoint: next_free_nid {next} is not a node id"));
         }
         counts
     }

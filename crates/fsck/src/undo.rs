@@ -49,7 +49,7 @@ pub enum UndoError {
     Foreign(PathBuf),
     /// It was made by another version of medfs: the first one's does not tell whether the volume was used since.
     #[error(
-        "{0} is an undo file of version {1}; this medfs knows version {UNDO_VERSION}: nothing was restored"
+        "{0} is an undo file of version {1}; this medfs supports version {UNDO_VERSION}: nothing was restored"
     )]
     Version(PathBuf, u32),
     /// It is not whole.

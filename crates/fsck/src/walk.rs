@@ -149,7 +149,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let entry = self.image.nat(ino)?;
         let addr = entry.block_addr.get();
         if entry.ino.get() != ino || !self.image.g.in_main(addr) {
-            self.findings.add(Code::DentryInode, format!("{place}: node {ino} is no inode"));
+            self.findings.add(Code::DentryInode, format!("{place}: node {ino} is not an inode"));
             return Ok(Verdict::Rejected);
         }
         let (_, block) = self.understood(ino, None)?;

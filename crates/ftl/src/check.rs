@@ -85,7 +85,7 @@ impl<N: Nand> Check<'_, N> {
             }
         };
         if named != Some(lpn) {
-            return Err(FtlError::Corrupt("the map names a page that holds something else", page));
+            return Err(FtlError::Corrupt("a map entry that names a page of other data", page));
         }
         Ok(())
     }
@@ -95,10 +95,10 @@ impl<N: Nand> Check<'_, N> {
         let b = medium.blocks.get(block);
         let first = medium.g.first_page(block);
         if b.state != State::Map && (b.occupied, b.plain, b.ratios) != sums {
-            return Err(FtlError::Corrupt("what is valid in a block", first));
+            return Err(FtlError::Corrupt("the valid count of a block", first));
         }
         if b.state == State::Free && sums.0 > 0 {
-            return Err(FtlError::Corrupt("a free block holds something", first));
+            return Err(FtlError::Corrupt("a free block that holds data", first));
         }
         let live = b.live;
         let mut counted = 0;
@@ -110,7 +110,7 @@ impl<N: Nand> Check<'_, N> {
             }
         }
         if counted != live {
-            return Err(FtlError::Corrupt("how many pages of a block hold anything valid", first));
+            return Err(FtlError::Corrupt("the number of valid pages of a block", first));
         }
         Ok(())
     }

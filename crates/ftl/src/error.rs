@@ -37,8 +37,8 @@ impl fmt::Display for FtlError {
             FtlError::Incompatible(what, is, wanted) => {
                 write!(f, "the medium was formatted with {what} {is}, not {wanted}")
             }
-            FtlError::Unformatted => write!(f, "the medium holds no format of this translation layer"),
-            FtlError::WornOut => write!(f, "worn out: no block is left that takes data"),
+            FtlError::Unformatted => write!(f, "the medium is not formatted for this translation layer"),
+            FtlError::WornOut => write!(f, "worn out: no writable block is left"),
             FtlError::OutOfRange => write!(f, "beyond the last logical page"),
         }
     }

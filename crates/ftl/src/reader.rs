@@ -32,7 +32,7 @@ pub(crate) struct Reader {
 
 /// The bytes of a flash page are not what was programmed.
 fn damage(page: u32) -> FtlError {
-    FtlError::Corrupt("bytes that do not fit their checksum", page)
+    FtlError::Corrupt("a wrong checksum", page)
 }
 
 impl Reader {
@@ -64,7 +64,7 @@ impl Reader {
         }
         let index = usize::from(entry.index);
         if self.spare.records.get(index).is_none_or(|r| r.lpn != lpn || r.size != entry.size) {
-            return Err(FtlError::Corrupt("the map names a page that holds something else", entry.page));
+            return Err(FtlError::Corrupt("a map entry that names a page of other data", entry.page));
         }
         let from = self.spare.offset(index);
         if !medium.content {
@@ -192,7 +192,7 @@ mod tests {
         }
         let mut out = page(0, PAGE);
         let other = reader.fetch(&mut medium, &streams, (6, &entry), &mut out);
-        assert!(matches!(other, Err(FtlError::Corrupt("the map names a page that holds something else", 0))));
+        assert!(matches!(other, Err(FtlError::Corrupt("a map entry that names a page of other data", 0))));
         medium.nand.damage(0);
         reader.forget();
         let damaged = reader.fetch(&mut medium, &streams, (5, &entry), &mut out);

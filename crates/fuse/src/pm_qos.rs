@@ -83,7 +83,7 @@ impl WakeLatencyHold {
         WakeLatencyHold::telling(Box::new(move |awake| {
             let wish = if awake { AWAKE } else { NO_WISH };
             if let Err(error) = (&device).write(&wish.to_ne_bytes()) {
-                tracing::warn!(%error, awake, "the kernel does not hear how fast it is to wake up");
+                tracing::warn!(%error, awake, "cannot set how fast idle processors wake up");
             }
         }))
     }

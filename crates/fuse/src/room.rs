@@ -225,9 +225,12 @@ impl Room {
             tracing::warn!(%error, "cannot limit what the kernel's page cache holds");
         }
         if wanted.synchronous != done.synchronous {
-            tracing::debug!(synchronous = wanted.synchronous, "room is short or no longer");
+            tracing::debug!(
+                synchronous = wanted.synchronous,
+                "writes become synchronous on a nearly full volume, or no longer"
+            );
             if let Err(error) = self.cache.set_synchronous(wanted.synchronous) {
-                tracing::info!(%error, "cannot make writes synchronous: a full volume may say so at fsync or close");
+                tracing::info!(%error, "cannot make writes synchronous: writers may learn of a full volume only at fsync or close");
                 self.switches.store(false, Ordering::Relaxed);
             }
         }

@@ -94,7 +94,7 @@ fn handler(
     let room = terms.page_cache.and_then(|cache| match RoomKeeper::start(Room::new(files.clone(), cache)) {
         Ok(keeper) => Some(keeper),
         Err(error) => {
-            tracing::error!(%error, "a full volume will say so at fsync or close: cannot start a thread");
+            tracing::error!(%error, "cannot start a thread: writers learn of a full volume only at fsync or close");
             None
         }
     });
@@ -405,7 +405,7 @@ fn plan_rings(offered: Init, config: &MountConfig) -> Result<Option<uring::Plan>
         }
         _ => match uring::Plan::new(config.threads) {
             Ok(plan) => return Ok(Some(plan)),
-            Err(error) => format!("no ring can be made: {error}"),
+            Err(error) => format!("cannot create an io_uring: {error}"),
         },
     };
     if config.transport == Transport::Uring {

@@ -84,7 +84,7 @@ impl Iolog {
             "close" => Action::Close,
             "wait" => {
                 let wait = nanoseconds(number(fields.next(), "the time to wait")?)?;
-                self.clock = self.clock.checked_add(wait).ok_or("the time is too far off")?;
+                self.clock = self.clock.checked_add(wait).ok_or("the time is out of range")?;
                 return Ok(None);
             }
             "sync" => Action::Sync,
@@ -105,7 +105,7 @@ impl Iolog {
 }
 
 fn nanoseconds(micros: u64) -> Result<u64, String> {
-    micros.checked_mul(1000).ok_or_else(|| "the time is too far off".into())
+    micros.checked_mul(1000).ok_or_else(|| "the time is out of range".into())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn shown(text: &str) -> String {
 /// The number in a field.
 fn number<T: std::str::FromStr>(field: Option<&str>, what: &str) -> Result<T, String> {
     let field = field.ok_or_else(|| format!("{what} is missing"))?;
-    field.parse().map_err(|_| format!("{what} is '{}', no number that fits", shown(field)))
+    field.parse().map_err(|_| format!("{what} is '{}', not a number in range", shown(field)))
 }
 
 #[cfg(test)]
@@ -78,6 +78,6 @@ mod tests {
     #[test]
     fn a_long_field_is_cut_in_messages() {
         let message = number::<u32>(Some(&"é".repeat(100)), "the sector").unwrap_err();
-        assert_eq!(message, format!("the sector is '{}...', no number that fits", "é".repeat(SHOWN)));
+        assert_eq!(message, format!("the sector is '{}...', not a number in range", "é".repeat(SHOWN)));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn check(value: &[u8]) -> Result<()> {
     match Tree::parse(value) {
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, "the decision tree is refused");
+            tracing::warn!(%error, "the decision tree is not valid");
             Err(Posix::InvalidArgument.into())
         }
     }
@@ -47,7 +47,7 @@ fn tree(fs: &Names) -> Tree {
         Err(error) => Err(error),
     };
     found.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the volume's decision tree cannot be used, the built-in one is");
+        tracing::warn!(%error, "the volume's decision tree cannot be used: the built-in one takes its place");
         built_in()
     })
 }

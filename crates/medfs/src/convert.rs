@@ -262,7 +262,7 @@ fn lay_out(volume: &Volume, options: ImportOptions, progress: Progress<'_>) -> R
         .lay_out(options.databases, &mut |done, total| progress(Phase::LayOut, done, total));
     laid.map_err(|error| match error {
         Error::NoSpace => Error::Invalid(
-            "the volume has no room left to lay out an inode: remove some files, which a mount can do, and run the import again".into(),
+            "the volume is too full to convert an inode: mount it, remove some files, and run the import again".into(),
         ),
         error => error,
     })
@@ -291,6 +291,6 @@ fn check_names(volume: &Volume) -> Result<()> {
     let Some(name) = names.into_iter().find(taken) else { return Ok(()) };
     let name = String::from_utf8_lossy(name);
     Err(Error::Invalid(format!(
-        "the root directory has an entry '{name}', a name that volumes with deltas need: rename it first"
+        "the root directory has an entry '{name}', a name that volumes with deltas reserve: rename it first"
     )))
 }

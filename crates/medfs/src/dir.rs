@@ -482,7 +482,7 @@ impl<'a> Dir<'a> {
 
 /// The error of a directory's block that is zeros.
 pub(crate) fn zeros(addr: BlockAddr) -> Error {
-    let what = "zeros, and no directory has a block of them";
+    let what = "all zeros, which no block of a directory is";
     FormatError::corrupt(Structure::Dentry, addr, "dentry_bitmap", what).into()
 }
 

@@ -101,7 +101,7 @@ impl Mount {
         let (sb, geo, stale_copies) = read_superblock_with_nvram(&io)?;
         if sb.has_unknown_ro_compat() && !opts.read_only {
             tracing::info!(
-                "the volume holds additions that only a newer medfs may write ({:#x}): opened read-only",
+                "the volume has features that only a newer medfs can write ({:#x}): opened read-only",
                 sb.delta.ro_compat
             );
         }

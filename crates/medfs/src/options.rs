@@ -214,7 +214,7 @@ pub struct MountOptions {
     pub restore: bool,
     /// `compress=` and what belongs to it.
     pub compress: CompressOptions,
-    /// Logs written at once. Six is the only number supported.
+    /// Number of active logs. Only six is supported.
     pub active_logs: u8,
     /// `durability=posix|adaptive`.
     pub durability: DurabilityMode,

@@ -38,7 +38,7 @@ const fn near_end(what: &'static str, place: Place, bytes: &'static [u8]) -> Sig
 const EXT: &str = "an ext2/3/4 file system";
 const FAT: &str = "a FAT file system";
 const SWAP: &str = "swap space";
-const SLEEP: &str = "the memory of a machine that sleeps";
+const SLEEP: &str = "a hibernation image";
 const LVM: &str = "an LVM physical volume";
 const RAID: &str = "a member of a Linux RAID";
 const REISERFS: &str = "a ReiserFS file system";

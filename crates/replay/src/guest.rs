@@ -55,7 +55,7 @@ pub(crate) fn column(job: &Run<'_>, name: &str) -> Result<CellResult> {
         (scratch.path("workload"), scratch.path("medfs"), scratch.path("trace"), scratch.path("result.json"));
     std::fs::write(&script, SCRIPT)?;
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
-    std::fs::copy(job.program, &medfs).context(|| "cannot copy this program for the guest".into())?;
+    std::fs::copy(job.program, &medfs).context(|| "cannot copy the medfs executable for the guest".into())?;
     std::fs::copy(job.trace, &trace).context(|| "cannot copy the trace for the guest".into())?;
     let size = job.size.to_string();
     let mut args: Vec<String> = vec!["--fs".into(), "f2fs".into(), "--size".into(), size];
@@ -76,7 +76,7 @@ pub(crate) fn column(job: &Run<'_>, name: &str) -> Result<CellResult> {
     let cells = told.get("metrics").and_then(|metrics| metrics.get("columns")).cloned();
     let cells: Vec<CellResult> = cells
         .and_then(|cells| serde_json::from_value(cells).ok())
-        .ok_or_else(|| Error::refused(format!("the guest of {name} gave no result")))?;
+        .ok_or_else(|| Error::refused(format!("the guest of {name} returned no result")))?;
     let mut cell = cells
         .into_iter()
         .next()

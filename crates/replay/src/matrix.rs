@@ -123,7 +123,7 @@ impl Axes {
             Ok(_) => true,
             Err(why) => {
                 let names: Vec<_> = options.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
-                wrong.push(format!("{} cannot be together: {why}", names.join(" ")));
+                wrong.push(format!("{} cannot be combined: {why}", names.join(" ")));
                 false
             }
         });

@@ -78,7 +78,7 @@ fn on_loop(job: &Run<'_>, fs: &str, mkfs: &[&str]) -> Result<CellResult> {
     let image = scratch.image(job.size)?;
     let program = format!("mkfs.{fs}");
     let args = [mkfs, &[image.to_str().unwrap_or_default()]].concat();
-    run(&program, &args).context(|| format!("cannot make a volume of {} MiB", job.size >> 20))?;
+    run(&program, &args).context(|| format!("cannot create a volume of {} MiB", job.size >> 20))?;
     let attached = Loop::attach(&image, job.cleanup)?;
     let mounted = Mounted::new(fs, &attached.device, scratch.directory("mnt")?, job.cleanup)?;
     let counters = BlockCounters::of(&attached.device)?;
@@ -145,7 +145,7 @@ fn measured(
         }
         Ok(())
     })?;
-    files.sync().context(|| "cannot make everything durable".into())?;
+    files.sync().context(|| "cannot sync the file system".into())?;
     let end = now();
     let used = DeviceUse {
         written: Written { total: end.written - ready.written, ..Written::default() },

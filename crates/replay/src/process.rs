@@ -28,7 +28,7 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
 /// What a program said at last, before it told its usage.
 fn last_words(said: &str) -> &str {
     let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    lines.filter(|line| !line.is_empty()).last().unwrap_or("it did not say why")
+    lines.filter(|line| !line.is_empty()).last().unwrap_or("it gave no reason")
 }
 
 /// Makes a directory for what files hold, where there is none: its owner's alone.
@@ -53,7 +53,7 @@ impl Scratch {
         let within = within.unwrap_or(&system);
         let made = tempfile::Builder::new().prefix("medfs-").tempdir_in(within);
         let folder =
-            made.context(|| format!("cannot make a temporary directory in {}", within.display()))?.keep();
+            made.context(|| format!("cannot create a temporary directory in {}", within.display()))?.keep();
         let removed = folder.clone();
         let _guard = cleanup.note(Box::new(move || {
             if let Err(error) = std::fs::remove_dir_all(&removed) {
@@ -92,6 +92,6 @@ mod tests {
     fn the_reason_comes_before_the_usage() {
         assert_eq!(last_words("too small.\nUsage: mkfs\n\t[-b]\n"), "too small.");
         assert_eq!(last_words("line 1\nerror: this\n\n"), "error: this");
-        assert_eq!(last_words("Usage: mkfs\n"), "it did not say why");
+        assert_eq!(last_words("Usage: mkfs\n"), "it gave no reason");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn column(run: &Run<'_>, options: &[(String, String)], name: &str) ->
     let mut features = default_features();
     features.set(Feature::COMPRESSION, compressed);
     let mkfs = MkfsOptions { deltas: true, zeroed: true, features, ..MkfsOptions::new(UUID, began.secs) };
-    format_volume(&*counted, &mkfs).context(|| "cannot make a volume".into())?;
+    format_volume(&*counted, &mkfs).context(|| "cannot create a volume".into())?;
     let volume = Volume::open(counted.clone(), mount.clone(), clock.clone())?;
     if compressed && mount.compress.fpc.is_none() {
         // Files inherit it from their directories. Pages that are compressed alone need no mark.
@@ -56,7 +56,7 @@ pub(crate) fn column(run: &Run<'_>, options: &[(String, String)], name: &str) ->
         }
         Ok(())
     })?;
-    volume.sync().context(|| "cannot make everything durable".into())?;
+    volume.sync().context(|| "cannot sync the file system".into())?;
     let used = device_use(&ready, counted.counts());
     let flash_used =
         opened.flash.as_ref().map(|flash| flash.used(&flash_ready.unwrap_or_default(), &flash.stats()));

@@ -78,7 +78,7 @@ pub fn open(
 fn nothing_left(here: u64, blocks: u64) -> String {
     let nothing = "the root directory is lost, and no other file or directory is found";
     match here < blocks {
-        true => format!("{nothing}; {here} of the {blocks} blocks of the volume are there"),
+        true => format!("{nothing}; {here} of the {blocks} blocks of the volume are present"),
         false => nothing.into(),
     }
 }
@@ -90,7 +90,7 @@ fn leave_nvram(over: &dyn BlockDevice) -> io::Result<()> {
         let Some(nvram) = RawSuperblock::in_block(&block).nvram_in_use() else { continue };
         tracing::warn!(
             copy = addr,
-            "fsyncs may lie in the NVRAM {}: what was fsynced since the last checkpoint may be missing, or be as it was before",
+            "fsyncs may lie in the NVRAM {}: changes fsynced since the last checkpoint may be missing",
             nvram.place()
         );
         RawSuperblock::in_block_mut(&mut block).set_nvram(None);

@@ -151,7 +151,7 @@ impl<S: Sink> Walk<'_, S> {
                 Ok(Some(ino)) if self.seen.contains(ino) || self.is_own(ino) => from = ino + 1,
                 Ok(found) => return found,
                 Err(error) => {
-                    self.fail(home, None, format!("inodes cannot be looked for any further: {error}"));
+                    self.fail(home, None, format!("the scan for inodes stopped: {error}"));
                     return None;
                 }
             }

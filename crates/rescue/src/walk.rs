@@ -167,7 +167,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             reason.get_or_insert(error.to_string());
         }
         if let Some(reason) = reason {
-            let reason = format!("the directory is not whole, and names may be missing: {reason}");
+            let reason = format!("the directory is damaged, and names may be missing: {reason}");
             self.outcome.torn += 1;
             self.outcome.flawed += u64::from(!is_flawed);
             self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost });
@@ -186,7 +186,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         let at = place.below(&entry.name);
         if entry.name.is_empty() || entry.name.iter().any(|&b| b == b'/' || b == 0) {
-            self.fail(&at, Some(entry.ino), "its name would lead out of the directory".into());
+            self.fail(&at, Some(entry.ino), "its name would leave the target directory".into());
             return Ok(());
         }
         self.one(entry.ino, at, Some((dir, &entry.name)), tasks)
@@ -242,7 +242,8 @@ impl<'v, S: Sink> Walk<'v, S> {
             // Two entries of one name, in a damaged directory.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let other = at.renamed(format!(".{ino}").as_bytes());
-                let text = format!("another file has its name: it is called {}", other.path().escape_ascii());
+                let text =
+                    format!("another file has its name: the copy is named {}", other.path().escape_ascii());
                 self.fail(&at, Some(ino), text);
                 let brought = self.file(&attr, &other);
                 self.or_failed(&other, ino, brought)?
@@ -261,7 +262,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         unmet.sort_unstable_by_key(|(ino, _)| **ino);
         for (ino, Brought { place, names, met, .. }) in unmet {
             let reason = format!(
-                "it has {names} names, of which {met} {} met",
+                "it has {names} names, of which {met} {} found",
                 if *met == 1 { "was" } else { "were" }
             );
             self.outcome.torn += 1;
@@ -280,7 +281,7 @@ impl<'v, S: Sink> Walk<'v, S> {
     ) -> io::Result<()> {
         let ino = attr.ino;
         let Some(told) = told else {
-            self.fail(&at, Some(ino), format!("directory {ino} has another name, or contains itself"));
+            self.fail(&at, Some(ino), format!("directory {ino} has a second name or contains itself"));
             return Ok(());
         };
         if at.level() >= MOST_LEVELS {
@@ -344,13 +345,12 @@ impl<'v, S: Sink> Walk<'v, S> {
         for Fault { reason, lost } in faults {
             let mut reason = reason.clone();
             if lost.bytes > 0 && settled.filled {
-                reason += "; what an earlier copy has there is taken over";
+                reason += "; the pages of an earlier copy fill them";
             }
             if lost.bytes > 0 && !settled.place.is(at) {
                 let called = settled.place.names().last().map(|name| name.escape_ascii().to_string());
                 let called = called.unwrap_or_default();
-                reason +=
-                    &format!("; what was at its place has more and stays, and the copy is called {called}");
+                reason += &format!("; the existing file has more and stays, and the copy is named {called}");
             }
             self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost: lost.clone() });
         }
@@ -418,7 +418,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         self.add_cuts(ino, &mut lost, &mut reason);
         let ended = self.sink.end(at, meta, &lost);
         if let Some(reason) = reason {
-            let reason = format!("{lost} of {} cannot be read and are holes: {reason}", meta.attr.size);
+            let reason =
+                format!("{lost} of {} cannot be read and were left as holes: {reason}", meta.attr.size);
             faults.push(Fault { reason, lost });
         }
         match ended {

@@ -222,7 +222,7 @@ impl Io {
             }
             // A device that cannot discard loses nothing by it.
             Err(e) => {
-                tracing::debug!(addr, count, error = %e, "discard not done");
+                tracing::debug!(addr, count, error = %e, "a discard failed");
                 Ok(())
             }
         }
@@ -241,7 +241,7 @@ impl Io {
             if !self.failed.swap(true, Ordering::AcqRel) {
                 let _ = self.failure.set(e.to_string());
                 let what =
-                    if is_full(&e) { "there is no room below the volume" } else { "the device failed" };
+                    if is_full(&e) { "the disk that holds the volume is full" } else { "the device failed" };
                 tracing::error!(error = %e, "{what}: the volume is read-only from now on");
             }
             Error::Io(e)

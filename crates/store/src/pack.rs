@@ -146,7 +146,7 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         && was_followed(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;
-        format!("checkpoint pack {number} is destroyed, and the volume is shown as of checkpoint {version}, the one before")
+        format!("checkpoint pack {number} is destroyed: the volume is shown as of the previous checkpoint, {version}")
     });
     Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), older, ..pack })
 }
@@ -203,15 +203,14 @@ pub(crate) fn read_cursegs(
             (nat, why) = (RawJournal::EMPTY, Some(error.to_string()));
         }
         if let Err(error) = segment::journal_entries(geo, &sit) {
-            tracing::warn!(%error, "which blocks of some segments are in use is not known");
+            tracing::warn!(%error, "the valid blocks of some segments are not known");
             sit = RawJournal::EMPTY;
         }
     }
     if let Some(why) = why {
         let version = pack.header.checkpoint_ver;
-        pack.older = Some(format!(
-            "checkpoint {version} is not whole: {why}; what was changed last may be missing, or be as it was before"
-        ));
+        pack.older =
+            Some(format!("checkpoint {version} is not whole: {why}; the last changes may be missing"));
     }
     if !pack.has_node_summaries() {
         for c in &mut cursegs[3..] {

@@ -110,7 +110,7 @@ pub(crate) fn check_opening(bytes: &[u8]) -> Result<()> {
         return Err(Error::Foreign(format!("it has {} bytes, and the opening of one takes 16", bytes.len())));
     }
     if bytes[..8] != MAGIC {
-        return Err(Error::Foreign("it begins with other bytes".into()));
+        return Err(Error::Foreign("its magic number is wrong".into()));
     }
     let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
     if version != VERSION { Err(Error::Version(version)) } else { Ok(()) }

@@ -63,7 +63,7 @@ impl<R: Read> TraceReader<R> {
             Next::End | Next::Cut(_) => return Err(Error::Foreign("it ends before its head does".into())),
         };
         if head.window > WINDOW_MAX {
-            let what = format!("it wants {} bytes of contents kept, more than {WINDOW_MAX}", head.window);
+            let what = format!("its window of contents has {} bytes, more than {WINDOW_MAX}", head.window);
             return Err(Error::Corrupt { at: 0, what });
         }
         let window = Window::new(head.window);
@@ -132,7 +132,7 @@ impl<R: Read> TraceReader<R> {
                 }
             }
             Kind::Setup if self.setup_is_over => {
-                return Err(corrupt("the tree from before comes after what was recorded"));
+                return Err(corrupt("the initial tree comes after recorded operations"));
             }
             Kind::Setup | Kind::Operations | Kind::Tree => {
                 self.setup_is_over |= frame.kind != Kind::Setup;
@@ -141,7 +141,7 @@ impl<R: Read> TraceReader<R> {
             }
             Kind::End => {
                 let end = serde_json::from_slice(&frame.bytes)
-                    .map_err(|e| corrupt(&format!("its end is none: {e}")))?;
+                    .map_err(|e| corrupt(&format!("its end record is damaged: {e}")))?;
                 self.ending = Ending::Complete(end);
             }
         }

@@ -63,7 +63,7 @@ impl Drop for Coming<'_> {
         if let Some((parent, name)) = self.called.take()
             && let Err(error) = self.file.volume().unlink(parent, &name)
         {
-            tracing::warn!(name = %name.escape_ascii(), %error, "cannot remove what was copied in part");
+            tracing::warn!(name = %name.escape_ascii(), %error, "cannot remove the partial copy");
         }
     }
 }
@@ -241,7 +241,9 @@ impl<'v> Filler<'v> {
         };
         match (existing.is_dir(), kind == FileKind::Directory) {
             (true, false) => Err(Error::refused("a directory of that name exists in the volume")),
-            (false, true) => Err(Error::refused("a file of that name, no directory, exists in the volume")),
+            (false, true) => {
+                Err(Error::refused("a file of that name, not a directory, exists in the volume"))
+            }
             _ => Ok(Some(existing)),
         }
     }
@@ -323,7 +325,7 @@ impl<'v> Filler<'v> {
         for name in refused {
             if self.filled.warnings.len() < MAX_WARNINGS {
                 self.filled.warnings.push(format!(
-                    "{}: attribute {name} has no place in F2FS and is left out",
+                    "{}: F2FS cannot store the attribute {name}: it is left out",
                     path.display()
                 ));
             }

@@ -218,7 +218,7 @@ impl Sink for HostDir<'_> {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(()),
-                _ => Err(io::Error::other(format!("{} is there, and is not a directory", self.shown(at)))),
+                _ => Err(io::Error::other(format!("{} exists and is not a directory", self.shown(at)))),
             },
             Err(e) => Err(self.failed("make", at, e.into())),
         }

@@ -101,7 +101,7 @@ pub fn read(volume: &Volume, opened: Opened, progress: &dyn Fn(u64)) -> Result<F
             (Err(_), None) => return Err(no_archive()),
             // The cause would tell what it took for a header.
             (Err(_), Some(last)) => {
-                return Err(Error::refused(format!("the tar archive is damaged or cut short behind {last}")));
+                return Err(Error::refused(format!("the tar archive is damaged or cut short after {last}")));
             }
         };
         let path = shown(&entry.path_bytes());
@@ -129,7 +129,7 @@ fn is_zero(mut stream: impl BufRead) -> io::Result<bool> {
 fn refuse_compressed(start: &[u8]) -> Result<()> {
     match COMPRESSED.iter().find(|(magic, _)| start.starts_with(magic)) {
         Some((_, program)) => Err(Error::refused(format!(
-            "the archive is compressed: unpack it on the way, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"
+            "the archive is compressed: decompress it in a pipe, as in '{program} -dc ARCHIVE | medfs mkfs --from - ...'"
         ))),
         None => Ok(()),
     }

@@ -88,10 +88,7 @@ fn learn(args: &TrainArgs) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     let (of, samples) = (count(files.len() as u64, "file"), count(samples.len() as u64, "sample"));
-    outln!(
-        "{}: {samples} of {of}, {fragmented} of which should have sections of their own\n",
-        args.out.display()
-    );
+    outln!("{}: {samples} of {of}, {fragmented} of them should have been reserved\n", args.out.display());
     show_score(&score)?;
     show_tree(&tree);
     Ok(exit::SUCCESS)
@@ -150,11 +147,11 @@ fn load(args: &LoadArgs) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     let dir =
-        args.target.canonicalize().with_context(|| format!("cannot look at {}", args.target.display()))?;
+        args.target.canonicalize().with_context(|| format!("cannot access {}", args.target.display()))?;
     let is_root = medfs_fuse::control::is_medfs(&dir)?
         && medfs_fuse::control::find_mount(&dir)?.is_some_and(|mount| mount.on == dir);
     if !is_root {
-        bail!("{} is not a directory that a medfs volume is mounted on", args.target.display());
+        bail!("{} is not the mount point of a medfs volume", args.target.display());
     }
     rustix::fs::setxattr(&dir, ATTRIBUTE, &bytes, XattrFlags::empty())
         .map_err(std::io::Error::from)

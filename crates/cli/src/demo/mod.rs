@@ -127,7 +127,8 @@ fn make_volume(configuration: &Configuration, image: &Path, args: &DemoArgs) -> 
     // Whoever runs the demo is the one to make the database.
     let root_owner = (geteuid().as_raw(), getegid().as_raw());
     let options = MkfsOptions { deltas: configuration.deltas, root_owner, ..MkfsOptions::new(uuid, now) };
-    format_volume(&dev, &options).with_context(|| format!("cannot make a volume on {}", image.display()))?;
+    format_volume(&dev, &options)
+        .with_context(|| format!("cannot create a volume on {}", image.display()))?;
     Ok(())
 }
 

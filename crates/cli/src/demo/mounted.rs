@@ -202,8 +202,8 @@ fn kill_in_the_middle(mut mount: Mount, database: &Path, journal: &str, args: &D
         if acks == args.transactions / 2 { mount.kill() } else { Ok(()) }
     })?;
     if progress.finished {
-        bail!("the client came to its end though the daemon was killed");
+        bail!("the client finished although the daemon was killed");
     }
-    mount.unmount().context("cannot take the dead mount away")?;
+    mount.unmount().context("cannot unmount the killed daemon's mount")?;
     Ok(progress.acknowledged)
 }

@@ -106,8 +106,7 @@ impl fmt::Display for Text<'_> {
             ),
         )?;
         let by_hand = "Flushes and bytes hardly depend on the machine: the volumes are mounted so that nothing is written by the \
-                       clock. On a slow or busy one more fsyncs find a new time of their file, and the kernel forgets a deleted \
-                       journal later: plain F2FS then writes an inode more often (up to 6% of DELETE's bytes). Times do depend on it.";
+                       clock. On a slow or busy machine more fsyncs see a changed timestamp, and the kernel forgets a deleted journal later: plain F2FS then writes an inode more often (up to 6% of DELETE's bytes). The times do depend on the machine.";
         paragraph(f, by_hand)
     }
 }

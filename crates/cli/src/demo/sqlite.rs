@@ -39,7 +39,7 @@ impl Random {
 
 /// The client process: goes on from the last transaction in the database and runs `--transactions` more.
 pub(super) fn client(database: &Path, args: &DemoArgs) -> Result<u8> {
-    let journal = args.journal.first().context("a journal mode is needed")?;
+    let journal = args.journal.first().context("no journal mode is given")?;
     let mut connection = open(database, journal)?;
     if args.extra {
         connection.pragma_update(None, "synchronous", "extra")?;
@@ -150,7 +150,7 @@ pub(super) struct Progress {
 impl Client {
     /// Starts a client of `transactions` transactions.
     pub(super) fn start(database: &Path, journal: &str, args: &DemoArgs, run: Run) -> Result<Client> {
-        let mut process = Command::new(std::env::current_exe().context("cannot find this program")?)
+        let mut process = Command::new(std::env::current_exe().context("cannot find the medfs executable")?)
             .args(["demo", "--journal", journal, "--seed", &args.seed.to_string()])
             .args(["--transactions", &run.transactions.to_string()])
             .args(run.extra.then_some("--extra"))
@@ -161,7 +161,7 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start the database client")?;
-        let output = BufReader::new(process.stdout.take().context("the client has no output")?);
+        let output = BufReader::new(process.stdout.take().context("the client's output is not a pipe")?);
         Ok(Client { process, output })
     }
 

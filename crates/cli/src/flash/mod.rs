@@ -90,14 +90,14 @@ fn stat(args: &DeviceArgs) -> Result<()> {
         outln!("{}", report.text(&args.device).trim_end());
         let killed = match (stats.open, is_in_use(&args.device)) {
             (_, true) => {
-                outln!("\n  in use: the numbers are those of the device's last save");
+                outln!("\n  in use: the numbers are as of the device's last save");
                 stats.killed
             }
             (open, false) => stats.killed + u64::from(open),
         };
         if killed > 0 {
             let programs = words::count(killed, "program");
-            outln!("\n  {programs} killed: the numbers lack what was done after the device's last save");
+            outln!("\n  {programs} killed: the numbers omit all work after the device's last save");
         }
     }
     Ok(())
@@ -163,7 +163,7 @@ fn map(args: &MapArgs) -> Result<()> {
 fn age(args: &AgeArgs) -> Result<()> {
     let mix = Mix::parse(&args.content.mix)?;
     if args.fill > 100.0 {
-        bail!("a device is filled to 100 % at most, not {} %", args.fill);
+        bail!("cannot fill a device to {} %: the maximum is 100 %", args.fill);
     }
     let parts = (args.fill / 100.0, args.overwrite / 100.0);
     let seed = args.content.content_seed;
@@ -198,7 +198,7 @@ fn check(args: &DeviceArgs) -> Result<()> {
         json::print(&value)?;
     } else {
         outln!(
-            "{name}: map and pages agree; {} pages in use, {} of them compressed, {} across two flash pages",
+            "{name}: map and pages agree; {} pages in use, {} of them compressed, {} spanning two flash pages",
             checked.mapped,
             checked.compressed,
             checked.across
@@ -206,7 +206,7 @@ fn check(args: &DeviceArgs) -> Result<()> {
     }
     match checked.first_damaged {
         Some(page) => bail!(
-            "{name}: {} flash page{} of bytes that do not fit their checksum, the first is number {page}",
+            "{name}: {} flash page{} with a wrong checksum, the first is number {page}",
             checked.damaged,
             if checked.damaged == 1 { "" } else { "s" }
         ),

@@ -143,7 +143,7 @@ impl Report {
         line(
             "compressed",
             format!(
-                "{} pages for the host ({} in vain), {} by collection; {} across",
+                "{} pages for the host ({} without a gain), {} by collection; {} span two flash pages",
                 f.compressed_host, f.compressed_vain, f.compressed_collected, f.across
             ),
         );
@@ -155,7 +155,7 @@ impl Report {
             ),
         );
         let seconds = |ns: u64| size::time((ns as f64 / 1e8).round() / 10.0);
-        line("time of collection", format!("{} moving, {} erasing", seconds(f.move_ns), seconds(f.erase_ns)));
+        line("collection time", format!("{} moving, {} erasing", seconds(f.move_ns), seconds(f.erase_ns)));
         line("erases", format!("{} of data, {} of the map", f.erases, f.erases_map));
         let w = &self.wear;
         line(
@@ -167,7 +167,7 @@ impl Report {
         );
         line("life used", format!("{:.3} %", self.life_used_percent));
         if let Some(bytes) = self.remaining_host_bytes {
-            line("life left", format!("{} of writes like these", size::show(bytes as u64)));
+            line("life left", format!("{} of such writes", size::show(bytes as u64)));
             let days = self.counters.time_ns as f64 / 86_400e9;
             if days > 0.0 && self.host_written_bytes > 0 {
                 let years = bytes / (self.host_written_bytes as f64 / days) / 365.0;

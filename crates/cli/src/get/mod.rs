@@ -35,7 +35,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         return Err(Coded::new(exit::USAGE, text).into());
     }
     if !args.salvage && sources.is_empty() {
-        let text = "expected a path in the volume, and where to copy it";
+        let text = "expected a path in the volume and a destination";
         return Err(Coded::new(exit::USAGE, text).into());
     }
     if args.json && destination.as_os_str() == "-" {
@@ -164,8 +164,8 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     undo::if_ended("get", "nothing was copied yet");
     target::explain_too_short(&*device, &args.image)?;
     let image = args.image.display();
-    let changes = tempfile::tempfile().context("cannot make a temporary file")?;
-    let bar = progress::share("looking through the volume", PROGRESS_STEPS);
+    let changes = tempfile::tempfile().context("cannot create a temporary file")?;
+    let bar = progress::share("scanning the volume", PROGRESS_STEPS);
     let salvaged = salvage::open(device, changes, Arc::new(SystemClock), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64);
         keeper.keep();
@@ -251,7 +251,7 @@ fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Resul
         outcome.bytes += held.attr.size - lost.bytes;
         outcome.flawed += u64::from(is_doubted || reason.is_some());
         if let Some(reason) = reason {
-            let reason = format!("{lost} cannot be read and are zeros: {reason}");
+            let reason = format!("{lost} cannot be read and were replaced by zeros: {reason}");
             outcome.fail(Failure { path: path.to_vec(), ino: Some(held.ino()), reason, lost });
         }
     }

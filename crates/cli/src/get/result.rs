@@ -32,7 +32,7 @@ struct Printed {
     bad_bytes: u64,
     /// Bytes of the volume behind the end of the device.
     missing_bytes: u64,
-    /// What was not copied, or not whole.
+    /// What was not copied or incomplete.
     failed: Vec<Failed>,
     /// Failures beyond those listed.
     failed_more: u64,
@@ -86,10 +86,10 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
     if outcome.failed() > 0 && (args.recursive || args.salvage) {
         let failed = words::count(outcome.failed(), "file or directory");
         let whole = match outcome.whole() {
-            0 => "nothing was copied whole".to_owned(),
+            0 => "nothing was copied completely".to_owned(),
             whole => format!("{} copied whole", words::count(whole, "file or directory")),
         };
-        errln!("medfs get: {failed} not copied, or not whole; {whole}");
+        errln!("medfs get: {failed} not copied or incomplete; {whole}");
     }
     tell_missing(args, outcome);
     keeper.tell_missing("get", &args.image);
@@ -126,15 +126,17 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
 fn tell_missing(args: &GetArgs, outcome: &Outcome) {
     if outcome.unmet > 0 {
         let (unmet, are) = (words::count(outcome.unmet, "file or directory"), are(outcome.unmet));
-        errln!("medfs get: {unmet} that no directory names {are} in the volume, and not copied");
+        errln!("medfs get: {unmet} without a directory entry {are} in the volume and not copied");
     }
     if outcome.gone > 0 {
         let (gone, are) = (words::count(outcome.gone, "file or directory"), are(outcome.gone));
-        errln!("medfs get: {gone} {are} lost, together with the name");
+        errln!("medfs get: {gone} {are} lost: neither name nor content is left");
     }
     if !args.salvage && (outcome.unmet > 0 || outcome.torn > 0) {
         let image = args.image.display();
-        errln!("medfs get: 'medfs get --salvage {image} DIRECTORY' copies what no directory names too");
+        errln!(
+            "medfs get: 'medfs get --salvage {image} DIRECTORY' copies files without a directory entry too"
+        );
     }
 }
 
@@ -146,7 +148,7 @@ fn without_names(outcome: &Outcome) -> String {
     }
     let all = words::count(unnamed, "file or directory");
     format!(
-        "; no directory named {all}: {placed} are where the inodes say, {} are in by-inode",
+        "; {all} had no directory entry: {placed} are where the inodes say, {} are in by-inode",
         unnamed - placed
     )
 }

@@ -161,7 +161,7 @@ fn in_directory(workload: &Workload, args: &LabWorkArgs) -> Result<u8> {
         crate::json::print(&all)?;
         return Ok(exit::SUCCESS);
     }
-    let mut rows = table(&["what the workload passed to the file system", ""]);
+    let mut rows = table(&["bytes that the workload passed to the file system", ""]);
     for (name, value) in measured(&totals) {
         rows.add_row([name, value]);
     }
@@ -189,8 +189,8 @@ fn measured(t: &Totals) -> Vec<(String, String)> {
         ("written", medfs_lab::runner::size_in_words(t.bytes() as f64)),
         ("of it updates", percent(t.update_ratio())),
         ("mean change of an updated page", percent(t.update_difference())),
-        ("what LZO saves of the pages", percent(t.compression())),
-        ("what deltas save of the updates", percent(t.delta_compression())),
+        ("bytes of the pages that LZO saves", percent(t.compression())),
+        ("bytes of the updates that deltas save", percent(t.delta_compression())),
         ("writes in the requests", percent(t.write_share())),
         ("fsyncs", t.fsyncs.to_string()),
     ]

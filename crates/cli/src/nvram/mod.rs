@@ -128,7 +128,7 @@ impl Holds {
             ("journal", Some(volume), Some(journal)) => {
                 outln!("volume        {volume}\njournal       {journal}");
             }
-            ("zeros", ..) => outln!("holds         nothing: it is ready for a volume"),
+            ("zeros", ..) => outln!("holds         no journal: it is ready for a volume"),
             ("journal", ..) => outln!("holds         a journal"),
             (other, ..) => outln!("holds         {other}: 'medfs nvram init --force' would overwrite it"),
         }
@@ -145,7 +145,7 @@ impl Holds {
                 count(self.files, "file"),
             );
             outln!(
-                "              They count if the volume was not unmounted since: 'medfs nvram check' tells."
+                "              They are stale if the volume was unmounted since: 'medfs nvram check' tells."
             );
         }
     }
@@ -182,7 +182,7 @@ fn init(args: &InitArgs) -> Result<u8> {
     if !args.force {
         match &holds.volume {
             Some(volume) => bail!(
-                "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, or use --force to give them up",
+                "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, or use --force to discard them",
                 args.memory
             ),
             None => bail!("{} holds {}: use --force to overwrite it", args.memory, said(&holds)),
@@ -203,16 +203,16 @@ fn init(args: &InitArgs) -> Result<u8> {
 
 /// A file that is there already keeps its size.
 fn has_size(path: &Path, wanted: u64) -> Result<()> {
-    let there = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let there = path.metadata().with_context(|| format!("cannot access {}", path.display()))?;
     if there.is_file() && there.len() != wanted {
         let (there, wanted) = (size::show(there.len()), size::show(wanted));
-        bail!("{} is there already and has {there}, not {wanted}: remove it first", path.display());
+        bail!("{} exists and has {there}, not {wanted}: remove it first", path.display());
     }
     Ok(())
 }
 
 fn said(holds: &Holds) -> &str {
-    if holds.holds == "journal" { "a damaged journal" } else { "something that is not a journal" }
+    if holds.holds == "journal" { "a damaged journal" } else { "data other than a journal" }
 }
 
 /// `medfs nvram check`: what a read-only mount would bring back.
@@ -225,12 +225,12 @@ fn check(args: &CheckArgs) -> Result<u8> {
     let pending = volume.superblock().nvram_in_use().is_some();
     let damage = volume.stats().damage_passed;
     if !pending {
-        outln!("the volume was unmounted: it needs no memory");
+        outln!("the volume was unmounted: it needs no NVRAM");
     } else if damage > 0 {
-        bail!("{} of what was fsynced cannot be brought back", count(damage, "file"));
+        bail!("the fsyncs of {} cannot be recovered", count(damage, "file"));
     } else {
         outln!(
-            "{} holds what the volume needs: {} can be brought back",
+            "{} holds the journal that the volume needs: {} can be recovered",
             args.memory,
             count(holds.records, "record")
         );

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
     }
     if results.iter().any(|result| !result.trace.complete) {
         errln!(
-            "medfs replay: {} was cut short: what is there was replayed, but it does not tell the tree at the end",
+            "medfs replay: {} was cut short: its operations were replayed, but the final tree cannot be verified",
             args.trace.display()
         );
     }

@@ -19,7 +19,7 @@ pub(super) fn run(args: &StatArgs) -> Result<()> {
     outln!("  blocks      {} in {}", count(pages, "page"), count(extents, "extent"));
     let judged = &stats["judged"];
     if judged.is_null() {
-        outln!("  written     not since the volume was mounted");
+        outln!("  written     not since the mount");
         return Ok(());
     }
     let features = judged["features"].as_object().cloned().unwrap_or_default();

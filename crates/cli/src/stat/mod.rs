@@ -57,7 +57,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     let meta = std::fs::metadata(&args.target)
-        .with_context(|| format!("cannot look at {}", args.target.display()))?;
+        .with_context(|| format!("cannot access {}", args.target.display()))?;
     if meta.is_dir() { mounted(args) } else { image(args).map_err(|error| of_mounted(args, error)) }?;
     Ok(exit::SUCCESS)
 }
@@ -83,7 +83,7 @@ fn mounted(args: &StatArgs) -> Result<()> {
     let mut stats: serde_json::Value =
         serde_json::from_str(&json).context("the daemon's answer is not JSON")?;
     // A remount is between mount(8) and the kernel; the daemon goes on as it was opened.
-    let mounted = rustix::fs::statvfs(&args.target).context("cannot look at the mount")?;
+    let mounted = rustix::fs::statvfs(&args.target).context("cannot query the mount")?;
     if mounted.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         stats["read_only"] = true.into();
     }
@@ -125,7 +125,7 @@ fn image(args: &StatArgs) -> Result<()> {
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
     outln!("  state       {}", state(&s));
     if let Some(dir) = &s.mounted_on {
-        outln!("These are the numbers of the last checkpoint. 'medfs stat {dir}' shows those of now.");
+        outln!("These numbers are as of the last checkpoint. 'medfs stat {dir}' shows the current ones.");
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn mounted_on(path: &Path) -> Option<String> {
 fn written(kbytes: Option<u64>) -> String {
     match kbytes {
         Some(kbytes) => {
-            format!("{} since the volume was made, or lost power", size::show(kbytes.saturating_mul(1024)))
+            format!("{} since mkfs or the last power loss", size::show(kbytes.saturating_mul(1024)))
         }
         None => "not known: the volume was not cleanly unmounted".into(),
     }

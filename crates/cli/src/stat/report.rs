@@ -89,7 +89,7 @@ impl<'a> Report<'a> {
                 &format!("{less} of what it would be"),
             );
         } else if !self.has_option("delta=off") {
-            self.row("saved by deltas", &size::show(0), "no page was changed a little yet");
+            self.row("saved by deltas", &size::show(0), "no small update yet");
         }
         match &derived.lifetime {
             Some(life) => {
@@ -110,16 +110,16 @@ impl<'a> Report<'a> {
         self.count("written gc", "written.gc", "moved by cleaning");
         self.count("flushes", "flushes", "");
         self.count("fsyncs", "fsyncs", "");
-        self.count("  with something dirty", "fsyncs_dirty", "a block for each is the least");
-        self.count("  by a checkpoint", "fsyncs_with_checkpoint", "the file's nodes were not enough");
+        self.count("  of changed files", "fsyncs_dirty", "each writes at least a block");
+        self.count("  by a checkpoint", "fsyncs_with_checkpoint", "roll-forward could not restore it");
         self.some("  shared node blocks", "shared_nodes", "of files fsynced at the same moment");
         self.some("  inodes in these", "shared_inodes", "which would have taken a block each");
-        self.some("  of directories, free", "dir_fsyncs_saved", "the files' nodes told it all");
+        self.some("  of directories, free", "dir_fsyncs_saved", "roll-forward restores the names");
         self.some("  sealed", "sealed", "one flush for data and node");
         self.some("  flushed twice", "flushed_first", "the data before the node");
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
-        self.count("  for want of space", "gc_foreground", "a write waited for it");
+        self.count("  for want of space", "gc_foreground", "while a write waited");
     }
 
     /// What a power cut would take now.
@@ -131,21 +131,17 @@ impl<'a> Report<'a> {
         self.section(&format!("fsyncs in the NVRAM {place}"));
         let of = size::show(self.number("nvram.bytes"));
         self.row("in use", &size::show(self.number("nvram.used")), &format!("of {of}"));
-        self.count("pages that it alone holds", "nvram.pages_held", "until the next checkpoint");
+        self.count("pages held only there", "nvram.pages_held", "until the next checkpoint");
         let (records, bytes) = (self.number("nvram.records"), self.number("nvram.record_bytes"));
         let mean = bytes.checked_div(records).unwrap_or_default();
-        self.count("fsyncs that it took", "nvram.records", &format!("{mean} bytes each"));
+        self.count("fsyncs it absorbed", "nvram.records", &format!("{mean} bytes each"));
         self.count("  pages in them", "nvram.pages", "");
         self.count(
             "    made of other pages",
             "nvram.from_parts",
-            "what logs repeat, and what older records made",
+            "rebuilt from a database or an older record",
         );
-        self.count(
-            "  with a flush before",
-            "nvram.flushed_first",
-            "they rest on blocks that were not durable",
-        );
+        self.count("  with a flush before", "nvram.flushed_first", "their base blocks were not durable");
         self.count("fsyncs of other kinds", "nvram.left_for_kind", "to the volume, as all below");
         self.count("  of much", "nvram.left_for_size", "");
         self.count("  for want of room", "nvram.left_for_room", "");
@@ -161,10 +157,10 @@ impl<'a> Report<'a> {
         let age = at(self.stats, "adaptive.oldest_millis").as_u64();
         let age = age.map_or_else(|| "-".into(), |millis| size::time(millis as f64 / 1000.0));
         self.row("oldest change", &age, "");
-        self.count("fsyncs", "adaptive.fsyncs_waiting", "that have returned");
+        self.count("fsyncs", "adaptive.fsyncs_waiting", "returned, not durable yet");
         let bytes = size::show(self.number("adaptive.bytes_waiting"));
         self.row("pages", &bytes, "");
-        self.count("fsyncs put off so far", "adaptive.fsyncs_deferred", "");
+        self.count("fsyncs deferred so far", "adaptive.fsyncs_deferred", "");
         self.count("commits, by age", "adaptive.commits_by_age", "durability_age");
         self.count("  by bytes", "adaptive.commits_by_bytes", "durability_bytes; a write waited");
         self.count("  by fsyncs", "adaptive.commits_by_fsyncs", "durability_fsyncs; an fsync waited");
@@ -180,8 +176,12 @@ impl<'a> Report<'a> {
         let ratio = derived.delta_compression_ratio;
         self.rate("deltas compression ratio", ratio, "DCR: bytes of pages they save");
         self.count("pages rebuilt", "deltas.rebuilt", "from base and delta");
-        self.some("evicted, file grew", "deltas.evicted_by_growth", "case 1: addresses needed the room");
-        self.some("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took it");
+        self.some(
+            "evicted, file grew",
+            "deltas.evicted_by_growth",
+            "case 1: the file's addresses needed the space",
+        );
+        self.some("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took the space");
         self.some("outgrown", "deltas.outgrown", "case 3: the page changed too much");
         self.count("zones", "zones.files", "of files in memory");
         self.rate("zones filled", derived.zones_filled, "their bytes in use");
@@ -193,7 +193,7 @@ impl<'a> Report<'a> {
         }
         self.some("files restored", "restored.files", "read often: no deltas any more");
         self.some("pages restored", "restored.pages", "");
-        self.some("  neighbours moved", "restored.moved", "so that a file reads in one piece");
+        self.some("  neighbours moved", "restored.moved", "to make a file contiguous");
     }
 
     fn caches(&mut self, derived: &Derived) {

@@ -53,7 +53,7 @@ fn format_name(log: Log) -> &'static str {
 /// The log as a file that can be read twice.
 fn spooled(path: &Path) -> Result<File> {
     if path == Path::new("-") {
-        let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+        let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
         std::io::copy(&mut std::io::stdin().lock(), &mut file).context("cannot read standard input")?;
         return Ok(file);
     }
@@ -62,7 +62,7 @@ fn spooled(path: &Path) -> Result<File> {
     if seekable.rewind().is_ok() {
         return Ok(file);
     }
-    let mut copy = tempfile::tempfile().context("cannot make a temporary file")?;
+    let mut copy = tempfile::tempfile().context("cannot create a temporary file")?;
     std::io::copy(&mut &file, &mut copy).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(copy)
 }
@@ -74,7 +74,7 @@ fn tell(args: &ImportArgs, end: &End) -> Result<()> {
     }
     outln!("{}: {} operations", args.out.display(), end.operations);
     for (kind, count) in &end.skipped {
-        outln!("  not taken: {count} {kind}");
+        outln!("  not imported: {count} {kind}");
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ fn start(
     let what =
         Recording { source: source.into(), about, private: args.private, cache: args.cache.name().into() };
     let recorder = super::file::recorder(files, out, &what)
-        .with_context(|| format!("cannot record what is in {}", args.dir.display()))?;
+        .with_context(|| format!("cannot record the content of {}", args.dir.display()))?;
     Ok(Arc::new(recorder))
 }
 

@@ -23,7 +23,7 @@ pub(crate) const OPTIONS: &[MountOption<Tap>] = &[
         form: Form::Value("FILE"),
         accepts: "",
         default: "",
-        help: "Record what is asked of the volume to FILE, which must not exist; see medfs-trace(1).",
+        help: "Record every request to the volume to FILE, which must not exist; see medfs-trace(1).",
         set: |tap, value| {
             tap.path = (!value.is_empty()).then(|| value.into());
             tap.path.is_some()

@@ -20,7 +20,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-const TAKEN_OVER: &str = "; what an earlier copy has there is taken over";
+const TAKEN_OVER: &str = "; the pages of an earlier copy fill them";
 
 /// The file `a` of [`volume`] without some of its pages.
 fn holes(lost: &[usize]) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn a_whole_copy_stays_where_the_next_one_has_holes() {
         stderr(&get(&s, &["-r"], &map, &["/dir"], "out").code(code))
     };
     let text = again(&[first], 1);
-    let told = "/dir/a: bytes 12288-16383 of 163840 cannot be read and are holes";
+    let told = "/dir/a: bytes 12288-16383 of 163840 cannot be read and were left as holes";
     assert!(text.contains(told) && text.contains(TAKEN_OVER) && !text.contains("is called"), "{text}");
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
     // What somebody has changed is no copy of this file.
@@ -48,7 +48,7 @@ fn a_whole_copy_stays_where_the_next_one_has_holes() {
     changed[0] ^= 1;
     fs::write(s.path("out/dir/a"), &changed).unwrap();
     let text = again(&[first], 1);
-    let kept = "what was at its place has more and stays, and the copy is called a.partial";
+    let kept = "the existing file has more and stays, and the copy is named a.partial";
     assert!(text.contains(told) && text.contains(kept) && !text.contains(TAKEN_OVER), "{text}");
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), changed);
     assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), holes(&[3]));
@@ -58,7 +58,7 @@ fn a_whole_copy_stays_where_the_next_one_has_holes() {
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), holes(&[3]));
     // A whole one always, even of a longer file.
     fs::write(s.path("out/dir/a"), vec![1; 41 * PAGE]).unwrap();
-    assert!(again(&[second], 1).contains("the copy is called a.partial"), "a longer one stays");
+    assert!(again(&[second], 1).contains("the copy is named a.partial"), "a longer one stays");
     again(&[], 0);
     assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40));
     assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "b"]);
@@ -118,7 +118,7 @@ fn copies_of_several_runs_are_merged() {
     // Beside a file of the user's too.
     fs::write(s.path("out/dir/a"), vec![1; 41 * PAGE]).unwrap();
     again(&blocks[..1]);
-    assert!(again(&blocks[1..]).contains("the copy is called a.partial"));
+    assert!(again(&blocks[1..]).contains("the copy is named a.partial"));
     assert_eq!(fs::read(s.path("out/dir/a.partial")).unwrap(), pages(1, 40));
     assert_eq!(names(&s.path("out/dir")), ["a", "a.partial", "b"]);
     // Where a page is another one, both stay.
@@ -126,7 +126,7 @@ fn copies_of_several_runs_are_merged() {
     other.write_all_at(b"other", 0).unwrap();
     let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(changed_at as u64);
     other.set_modified(modified).unwrap();
-    assert!(again(&blocks[..1]).contains("the copy is called a.partial.1"));
+    assert!(again(&blocks[..1]).contains("the copy is named a.partial.1"));
     assert_eq!(fs::read(s.path("out/dir/a.partial.1")).unwrap(), holes(&[3]));
 }
 
@@ -136,7 +136,7 @@ fn a_single_file_keeps_what_is_there_and_a_directory_in_its_place_is_told() {
     fs::write(s.path("copy"), pages(1, 40)).unwrap();
     let map = bad(&s, &[block_of(&s.image(), &page(1, 0))]);
     let text = stderr(&get(&s, &[], &map, &["/dir/a"], "copy").code(1));
-    assert!(text.contains("the copy is called copy.partial"), "{text}");
+    assert!(text.contains("the copy is named copy.partial"), "{text}");
     assert_eq!(fs::read(s.path("copy")).unwrap(), pages(1, 40));
     fs::create_dir_all(s.path("out/dir/a")).unwrap();
     let text = stderr(&get(&s, &["-r"], &s.path("whole.map"), &["/dir"], "out").code(1));
@@ -161,8 +161,8 @@ fn every_name_of_an_incomplete_file_is_told() {
     for name in ["/dir/a", "/second", "/third"] {
         assert!(text.contains(&format!("{name}: bytes 0-4095 of 163840 cannot be read")), "{text}");
     }
-    assert!(text.contains("3 files and directories not copied, or not whole"), "{text}");
-    assert!(text.contains("the copy is called third.partial"), "{text}");
+    assert!(text.contains("3 files and directories not copied or incomplete"), "{text}");
+    assert!(text.contains("the copy is named third.partial"), "{text}");
     assert_eq!(fs::read_to_string(s.path("out/third")).unwrap(), "what was there");
     let inode = |name: &str| fs::metadata(s.path(&format!("out/{name}"))).unwrap().ino();
     assert_eq!(inode("dir/a"), inode("second"));

@@ -334,7 +334,7 @@ fn a_failure_of_the_last_checkpoint_is_the_callers() {
         let text = said(&output);
         assert_eq!(output.status.code(), Some(32), "{text}");
         assert!(
-            text.contains("is unmounted, but what was written last")
+            text.contains("is unmounted, but the last writes")
                 && text.contains("cannot grow: the disk that holds it is full"),
             "{text}"
         );

@@ -93,8 +93,8 @@ fn readable_pages_are_brought_and_what_is_missing_is_said() {
     ];
     let map = bad(&s, &lost);
     let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
-    let place = "/dir/a: bytes 12288-20479, 122880-126975 of 163840 cannot be read and are holes";
-    assert!(text.contains(place) && text.contains("1 file or directory not copied, or not whole"), "{text}");
+    let place = "/dir/a: bytes 12288-20479, 122880-126975 of 163840 cannot be read and were left as holes";
+    assert!(text.contains(place) && text.contains("1 file or directory not copied or incomplete"), "{text}");
     let mut expected = pages(1, 40);
     expected[3 * PAGE..5 * PAGE].fill(0);
     expected[30 * PAGE..31 * PAGE].fill(0);
@@ -136,7 +136,7 @@ fn a_file_whose_inode_is_lost_keeps_no_other_from_being_brought_or_listed() {
     assert!(listed.contains("/dir:\na\nb\n"), "{listed}");
     let text = stderr(&assert);
     assert!(
-        text.starts_with("medfs ls: /dir/a: it is damaged, and nothing of it can be read (node"),
+        text.starts_with("medfs ls: /dir/a: it is damaged and cannot be read (node"),
         "{text}"
     );
     assert_eq!(
@@ -313,7 +313,7 @@ fn a_damaged_file_is_counted_once() {
     let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
     // With the root there are two directories and three files.
     assert!(
-        text.contains("1 file or directory not copied, or not whole; 4 files and directories copied whole"),
+        text.contains("1 file or directory not copied or incomplete; 4 files and directories copied whole"),
         "{text}"
     );
 }
@@ -366,10 +366,13 @@ fn what_is_no_map_of_the_image_is_refused_and_left_as_it_is() {
     get(&other, &["-r"], &map, &["/"], "out").code(0);
     let ddrescue = "# Mapfile. Created by GNU ddrescue version 1.27\n";
     let cases = [
-        (b"hello\nworld".to_vec(), "it does not begin as maps of ddrescue and medfs do"),
-        (b"one line\n".to_vec(), "it does not begin as maps of ddrescue and medfs do"),
-        (format!("0 ? 1\n0 {len} +\n").into_bytes(), "it does not begin as maps of ddrescue and medfs do"),
-        (vec![0xff; 10_000], "it does not begin as maps of ddrescue and medfs do"),
+        (b"hello\nworld".to_vec(), "it does not begin with the header of a ddrescue or medfs map"),
+        (b"one line\n".to_vec(), "it does not begin with the header of a ddrescue or medfs map"),
+        (
+            format!("0 ? 1\n0 {len} +\n").into_bytes(),
+            "it does not begin with the header of a ddrescue or medfs map",
+        ),
+        (vec![0xff; 10_000], "it does not begin with the header of a ddrescue or medfs map"),
         (format!("{ddrescue}hello\n").into_bytes(), "line 2: expected POSITION STATUS PASS"),
         (format!("{ddrescue}0 ? 1\n").into_bytes(), "it has no ranges"),
         (format!("{ddrescue}0 ? 1\n0 {} +\n", len - 4096).into_bytes(), "and this one has"),
@@ -608,7 +611,7 @@ fn nothing_is_written_outside_the_destination() {
         }
         let text = stderr(&command.arg(&out).assert().code(if args[1] == "-r" { 1 } else { 0 }));
         if args[1] == "-r" {
-            assert_eq!(text.matches("its name would lead out of the directory").count(), 3, "{text}");
+            assert_eq!(text.matches("its name would leave the target directory").count(), 3, "{text}");
             assert!(text.contains("aa-door"), "{text}");
         }
         assert!(out.join("dir/well").exists());
@@ -620,7 +623,7 @@ fn nothing_is_written_outside_the_destination() {
     symlink(s.path("outside"), s.path("prepared/dir")).unwrap();
     let text =
         stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("prepared")).assert().code(1));
-    assert!(text.contains("/dir: ") && text.contains("is there, and is not a directory"), "{text}");
+    assert!(text.contains("/dir: ") && text.contains("exists and is not a directory"), "{text}");
     assert_eq!(fs::read_dir(s.path("outside")).unwrap().count(), 0);
 }
 

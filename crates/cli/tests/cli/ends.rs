@@ -266,7 +266,7 @@ fn a_failure_of_a_detached_daemon_can_be_found() {
     }
     let text = error(32, medfs().arg("umount").arg(&dir.0));
     assert!(
-        text.contains("what was written last is lost: ") && text.contains("the disk that holds it is full\n"),
+        text.contains("the last writes are lost: ") && text.contains("the disk that holds it is full\n"),
         "{text}"
     );
     assert!(!is_mounted(&dir.0));

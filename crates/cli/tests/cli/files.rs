@@ -143,7 +143,7 @@ fn archives_that_lead_out_or_are_compressed_are_refused() {
     from.args(["mkfs", "-q", "--size", "64M", "--from"]).arg(s.path("damaged.tar")).arg(s.image());
     let text = error(1, &mut from);
     assert!(
-        text.ends_with("the tar archive is damaged or cut short behind first\n") && !text.contains('\x1b'),
+        text.ends_with("the tar archive is damaged or cut short after first\n") && !text.contains('\x1b'),
         "{text}"
     );
     assert!(!s.image().exists());
@@ -379,7 +379,7 @@ fn a_directory_that_finds_no_room_says_what_was_copied() {
     for copied in [4, 3] {
         let text = error(1, medfs().args(["put", "-r"]).args([&s.image(), &s.path("dir")]).arg("/"));
         let told = format!(
-            "dir/large: no space left on the volume; it was not copied, {copied} files and directories before it were\n"
+            "dir/large: no space left on the volume; it was not copied; {copied} files and directories before it were copied\n"
         );
         assert!(text.ends_with(&told), "{text}");
         let listed = output(&["ls"], &[&s.image(), Path::new("/dir")]);

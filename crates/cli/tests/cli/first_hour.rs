@@ -39,7 +39,7 @@ fn commands_of_other_tools_are_named_here() {
         ("format", "'medfs mkfs' makes a volume\n"),
         ("version", "'medfs --version' prints it\n"),
     ] {
-        let expected = format!("medfs: there is no command '{word}': {here}");
+        let expected = format!("medfs: unknown command '{word}': {here}");
         assert_eq!(error(2, medfs().args([word, "card.img"])), expected);
         assert_eq!(error(2, medfs().args(["help", word])), expected);
     }
@@ -120,7 +120,7 @@ fn a_disk_too_small_for_the_image_is_told_at_once() {
     }
     let text = String::from_utf8(mkfs(size)).unwrap();
     assert!(text.starts_with("medfs mkfs: warning: ") && text.lines().count() == 1, "{text}");
-    assert!(text.contains(" may grow to ") && text.contains("where that is used up"), "{text}");
+    assert!(text.contains(" may grow to ") && text.contains("once the disk is full"), "{text}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn ctrl_c_says_what_is_left() {
     kill_process(Pid::from_child(&mkfs), Signal::INT).unwrap();
     let ended = mkfs.wait_with_output().unwrap();
     assert_eq!(ended.status.signal(), Some(2));
-    let expected = format!("medfs mkfs: interrupted: {} is removed again\n", s.image().display());
+    let expected = format!("medfs mkfs: interrupted: {} was removed\n", s.image().display());
     assert_eq!(String::from_utf8(ended.stderr).unwrap(), expected);
     assert!(!s.image().exists());
 }

@@ -123,7 +123,7 @@ fn a_daemon_that_was_killed_is_told_of() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     let _ = std::process::Command::new("umount").arg("-l").arg(&dir).status();
-    assert!(stat().contains("1 program killed: the numbers lack what was done after"), "{}", stat());
+    assert!(stat().contains("1 program killed: the numbers omit all work after"), "{}", stat());
     // Whoever uses it next goes on counting, and it is not forgotten.
     assert_eq!(output(&["ls", &target], &[]), "file\nlost+found\n");
     medfs().args(["fsck", "--repair", &target]).assert().code(1);

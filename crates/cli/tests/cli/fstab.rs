@@ -153,7 +153,7 @@ fn a_remount_names_what_only_a_new_mount_can_change() {
         call
     };
     let text = error(32, &mut remount("ro,noatime,delta=off,cache=32M,commit=5s,threads=4,nofail,atgc"));
-    assert!(text.contains("only a new mount can change delta=off, commit=5s, threads=4: unmount"), "{text}");
+    assert!(text.contains("a remount cannot change delta=off, commit=5s, threads=4: unmount"), "{text}");
     assert_eq!(text.lines().count(), 1);
     fs::write(m.0.join("still writable"), "").unwrap();
     // What is in force, what the kernel carries out, and what changes nothing may be given.

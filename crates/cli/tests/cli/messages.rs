@@ -14,7 +14,7 @@ fn mkfs_refuses_what_it_cannot_do() {
     let s = Scratch::new();
     let mkfs = |args: &[&str]| error(1, medfs().arg("mkfs").args(args).arg(s.image()));
     for (args, expected) in [
-        (&[][..], "does not exist: give its size to make it"),
+        (&[][..], "does not exist: to create it, give its size"),
         (&["--size", "8M"], "8 MiB is too small: the minimum is 52 MiB"),
         (&["--size", "60M", "-s", "4"], "with 4 segments per section"),
         (&["--size", "64M", "-O", "encrypt"], "unknown feature \"encrypt\"; known are: extra_attr"),
@@ -65,7 +65,7 @@ fn mkfs_overwrites_only_when_forced_and_never_what_is_in_use() {
             _ => &mut run,
         };
         let text = error(1, &mut run);
-        let holder = format!("(process {}), which has to end first", std::process::id());
+        let holder = format!("(process {}), which must end first", std::process::id());
         assert!(text.contains("is in use by cli") && text.contains(&holder), "{text}");
     }
     assert!(error(8, medfs().arg("fsck").arg(s.image())).contains("is in use"));
@@ -234,7 +234,7 @@ fn fsck_repair_gives_up_a_log_that_cannot_be_replayed() {
     assert!(refused.contains("i_addr") && refused.contains("fsck --repair"), "{refused}");
     let assert = medfs().arg("fsck").arg("--repair").arg(&volume).assert().code(1);
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
-    assert!(text.contains("gave up what was fsynced to 1 file ") && text.contains("i_addr"), "{text}");
+    assert!(text.contains("dropped the fsyncs of 1 file ") && text.contains("i_addr"), "{text}");
     medfs().arg("fsck").arg("--repair").arg(&volume).assert().code(0);
     assert_eq!(output(&["ls"], &[&volume, Path::new("/")]).trim(), "lost+found");
     assert_clean(&volume);
@@ -369,7 +369,7 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
     medfs().args(["mkfs", "-q", "-f", "--plain", "-O", "none"]).arg(s.image()).assert().success();
     kind("plain");
     let dry = output(&["import", "--dry-run"], &[&s.image()]);
-    assert!(dry.contains("1 of 1 inode to lay out anew; no free block is needed, the volume has"), "{dry}");
+    assert!(dry.contains("1 of 1 inode to convert; no free blocks are needed, and the volume has"), "{dry}");
     assert!(dry.contains("can be imported"), "{dry}");
     let dry: serde_json::Value =
         serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
@@ -380,7 +380,7 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
         serde_json::from_str(&output(&["import", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&done["switched"], &done["layouts"]["inodes"]), (&true.into(), &1.into()));
     kind("delta");
-    assert!(output(&["import", "--databases"], &[&s.image()]).contains("is a medfs volume already"));
+    assert!(output(&["import", "--databases"], &[&s.image()]).contains("is already a medfs volume"));
     let without_unit = error(1, medfs().args(["mkfs", "--size", "256"]).arg(s.path("small")));
     assert_eq!(without_unit, "medfs mkfs: a size without a unit is in bytes: --size 256M is 256 MiB\n");
     assert!(!s.path("small").exists());
@@ -403,7 +403,7 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     let dry: serde_json::Value =
         serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&dry["plan"]["resumes"], &dry["plan"]["switches"]), (&true.into(), &false.into()));
-    assert!(output(&["import"], &[&s.image()]).contains("the import that was interrupted has ended"));
+    assert!(output(&["import"], &[&s.image()]).contains("the interrupted import is complete"));
     assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x4"));
     interrupted_import(&s.image());
     assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));

@@ -106,21 +106,21 @@ fn a_block_of_a_directory_that_is_zeros_is_told() {
         let text = all(&s, &["-r", "/"], 1, &to);
         let missing = FILES - count(&s.path(&to).join("dir"));
         assert!(missing > 10, "{text}");
-        assert!(text.contains("/dir: the directory is not whole, and names may be missing"), "{text}");
-        let number = format!("{missing} files and directories that no directory names are in the volume");
+        assert!(text.contains("/dir: the directory is damaged, and names may be missing"), "{text}");
+        let number = format!("{missing} files and directories without a directory entry are in the volume");
         let hint = format!("'medfs get --salvage {} DIRECTORY'", s.image().display());
         // One of them may be the file that has a name elsewhere.
         assert!(text.contains(&number) || text.contains("it has 2 names, of which 1 was met"), "{text}");
         assert!(text.contains(&hint), "{text}");
         assert!(
-            all(&s, &["-r", "/dir"], 1, &format!("{to}.dir")).contains("/dir: the directory is not whole")
+            all(&s, &["-r", "/dir"], 1, &format!("{to}.dir")).contains("/dir: the directory is damaged")
         );
         let text = error(1, medfs().args(["ls", "-R"]).arg(s.image()));
         assert!(text.contains("/dir"), "{text}");
         // A salvage brings them all, and says what it lacks: their names.
         let to = format!("salvaged{addr}");
         let text = all(&s, &["--salvage"], 1, &to);
-        assert!(text.contains("/dir: the directory is not whole"), "{text}");
+        assert!(text.contains("/dir: the directory is damaged"), "{text}");
         assert!(
             count(&s.path(&to).join("dir")) >= FILES - 1 && !s.path(&to).join("by-inode").exists(),
             "{text}"
@@ -146,7 +146,7 @@ fn an_entry_that_leads_to_another_file_is_told() {
         text.contains(&told) && text.contains(&format!("which has one name, {other} in the same directory")),
         "{text}"
     );
-    assert!(text.contains("1 file or directory that no directory names is in the volume"), "{text}");
+    assert!(text.contains("1 file or directory without a directory entry is in the volume"), "{text}");
     assert_eq!(text.matches("its entry leads to").count(), 1, "{text}");
     // By its name alone, and on standard output.
     let path = format!("/dir/{victim}");
@@ -202,7 +202,7 @@ fn a_flipped_bit_of_a_name_is_told() {
     };
     damage(&s.image(), |block| has(block, &name(9)), change);
     let text = all(&s, &["-r", "/"], 1, "out");
-    assert!(text.contains("/dir: the directory is not whole") && text.contains("hash_code"), "{text}");
+    assert!(text.contains("/dir: the directory is damaged") && text.contains("hash_code"), "{text}");
     assert_eq!(fs::read_to_string(s.path("out/dir").join(name(9).replacen('f', "g", 1))).unwrap(), name(9));
 }
 

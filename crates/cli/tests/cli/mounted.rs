@@ -69,7 +69,7 @@ fn mount_use_sync_stat_unmount() {
     let dir = m.0.canonicalize().unwrap().display().to_string();
     assert!(text.contains(&format!("  state       mounted on {dir}\n")), "{text}");
     let now =
-        format!("These are the numbers of the last checkpoint. 'medfs stat {dir}' shows those of now.\n");
+        format!("These numbers are as of the last checkpoint. 'medfs stat {dir}' shows the current ones.\n");
     assert!(text.ends_with(&now), "{text}");
     let json: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&s.image()])).unwrap();
     assert_eq!(json["mounted_on"], *dir);
@@ -243,7 +243,7 @@ fn a_mount_says_what_becomes_of_deltas() {
     drop(dev);
     let assert = medfs().arg("mount").arg(s.image()).arg(&dir).assert().success();
     let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-    assert!(text.contains("only a newer medfs may write, mounted read-only"), "{text}");
+    assert!(text.contains("only a newer medfs can write: mounted read-only"), "{text}");
     assert_eq!(File::create(dir.join("x")).unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     unmount();
 }

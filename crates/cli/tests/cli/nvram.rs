@@ -50,8 +50,8 @@ fn a_memory_is_made_ready_shown_and_checked() {
         (&shown["records"], &shown["files"], &shown["holds"]),
         (&10.into(), &10.into(), &"journal".into())
     );
-    assert!(said(run("check", &[&memory, &image]).success()).contains("10 records can be brought back"));
-    assert!(said(run("check", &[&memory, &other]).failure()).contains("is that of the volume"));
+    assert!(said(run("check", &[&memory, &image]).success()).contains("10 records can be recovered"));
+    assert!(said(run("check", &[&memory, &other]).failure()).contains("belongs to the volume"));
     assert!(said(run("init", &[&memory]).failure()).contains("may hold fsyncs of the volume"));
 
     // A bit of the sixth record, of ten: those behind it show that it is damaged.
@@ -73,7 +73,7 @@ fn what_is_no_memory_is_left_alone() {
     let file = dir.path().join("a letter");
     std::fs::write(&file, vec![b'x'; 1 << 17]).expect("written");
     let text = error(1, medfs().args(["nvram", "init"]).arg(&file));
-    assert!(text.contains("something that is not a journal") && text.contains("--force"), "{text}");
+    assert!(text.contains("data other than a journal") && text.contains("--force"), "{text}");
     assert!(std::fs::read(&file).expect("the letter").iter().all(|&byte| byte == b'x'));
     std::fs::write(&file, b"short").expect("written");
     let text = error(1, medfs().args(["nvram", "info"]).arg(&file));

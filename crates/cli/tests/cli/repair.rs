@@ -109,7 +109,7 @@ fn a_repair_is_taken_back() {
     assert!(fs::read(s.image()).unwrap() == before);
     // A file that is there is not written over, and nothing is repaired.
     let text = error(8, medfs().args(["fsck", "--repair", "--undo"]).args([&undo, &s.image()]));
-    assert!(text.contains("exists: an undo file must be a new one"), "{text}");
+    assert!(text.contains("exists: an undo file must not exist"), "{text}");
     assert!(fs::read(s.image()).unwrap() == before);
     for (file, what) in [(s.image(), "is not an undo file of medfs"), (s.path("none"), "No such file")] {
         let text = error(8, medfs().args(["fsck", "--restore"]).args([&file, &s.image()]));

@@ -107,7 +107,7 @@ fn predictors(samples: &[Sample], threshold: f64) -> Vec<Row> {
     ] {
         rows.push(Row::new(format!("{name}: mean error of the ratio"), None, error, "% of a page"));
         rows.push(Row::new(
-            format!("{name}: single pages decided rightly"),
+            format!("{name}: single pages decided correctly"),
             None,
             right,
             "% of single pages",

@@ -8,10 +8,8 @@ use crate::profile::Profile;
 /// The controller's clocks of Fig. 10 in MHz.
 const CLOCKS: [f64; 7] = [140.0, 160.0, 180.0, 200.0, 220.0, 240.0, 260.0];
 
-const MADE_UP: &str = "requests wait for each other in bursts that are made up, as the traces were not published, and waiting multiplies what is gained: \
-                       see the rows where no request arrives before the last one has ended";
-const SIZES: &str = "compressing makes single pages slower, and Table 4's volumes make most of the time that of larger requests, where it hides behind \
-                     programming: see the rows with requests of one page each";
+const MADE_UP: &str = "the traces were not published: the bursts in which requests queue are synthetic, and queueing multiplies any gain; see the rows where no request waits for another";
+const SIZES: &str = "compression slows single-page requests; with Table 4's volumes larger requests dominate the time, and there programming hides it: see the rows with requests of one page each";
 
 /// Fig. 9.
 pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>> {
@@ -37,7 +35,7 @@ pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
         }
     }
     rows.extend(means("(a) mean", &cells, MADE_UP));
-    rows.extend(means("(a) mean, no request waiting for another", &apart, MADE_UP));
+    rows.extend(means("(a) mean, without queueing", &apart, MADE_UP));
     for (name, row) in WORKLOADS.iter().zip(&apart) {
         for (method, at) in [("zFTL", 1), ("LDC", 3)] {
             let by = change(row[at].write_us, row[0].write_us);
@@ -51,7 +49,7 @@ pub(crate) fn fig9(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>
 }
 
 /// Unit of Fig. 9(a) where no request waits.
-const SERVED: &str = "(a) % more write latency than PM, no request waiting for another";
+const SERVED: &str = "(a) % more write latency than PM, without queueing";
 
 type Of = fn(&Cell) -> f64;
 const WRITE: Of = |c| c.write_us;
@@ -63,7 +61,7 @@ fn slower(cells: &[Vec<Cell>]) -> f64 {
 
 /// The same with requests cut to one page, none waiting for another, of cells of PM, zFTL and LDC.
 fn of_one_page(cells: &[Vec<Cell>]) -> [Row; 2] {
-    let of = "(a) mean, requests of one page each, none waiting for another";
+    let of = "(a) mean, requests of one page each, without queueing";
     let more = mean_change(cells, 2, 1, WRITE);
     [
         Row::new(format!("{of}: zFTL against LDC (ratio less one)"), None, more, "%"),

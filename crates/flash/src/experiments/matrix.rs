@@ -237,12 +237,9 @@ const LESS_FULL: f64 = 0.99;
 
 const FULL: &str = "the share of pages that collection compresses depends on how much it collects, and the paper does not say how full its device \
                     was; ours is full, and cold data is compressed as it moves: see the row where a hundredth of it is empty";
-const LOCALITY: &str = "traces were not published: locality, and with it how much PM must move, is made up, and Fig. 3's shares are known by a few \
-                        sentences only; on a device smaller than the paper's the open logs take more of it, and less is gained";
-const CLOSE: &str = "on either side of zFTL, by the size of the device: our collector packs what is of low compressibility without gaps, which zFTL \
-                     cannot, but its logs leave more blocks half full, which counts for more on a device smaller than the paper's";
-const MOVING: &str = "in the paper LDC moves in less time than SC and zFTL; here compressing what is moved takes the controller's time, and what SC \
-                      left is for the most part minimally compressible, so that little is won by it";
+const LOCALITY: &str = "the traces were not published: locality, and thus how many pages PM moves, is synthetic, and only a few sentences give Fig. 3's shares; on a device smaller than the paper's the open logs take a larger part, which reduces the gain";
+const CLOSE: &str = "better or worse than zFTL depending on the device's size: our collector packs pages of low compressibility without gaps, which zFTL cannot, but its logs leave more blocks half full, which costs more on a device smaller than the paper's";
+const MOVING: &str = "in the paper LDC collects faster than SC and zFTL; here it pays the controller's time to compress moved pages, most of which SC had left as minimally compressible, so that it gains little";
 
 /// Fig. 8.
 pub(crate) fn fig8(options: &Options, progress: Progress<'_>) -> Result<Vec<Row>> {

@@ -405,7 +405,7 @@ impl<'d> Dump<'d> {
         let mut ino = self.image.g.root_ino;
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             ino = self.lookup(ino, name.as_bytes())?.ok_or_else(|| {
-                DumpError::NotFound(format!("{path}: there is no \"{name}\" in directory {ino}"))
+                DumpError::NotFound(format!("{path}: no entry \"{name}\" in directory {ino}"))
             })?;
         }
         self.inode(ino)
@@ -421,7 +421,7 @@ impl<'d> Dump<'d> {
         let vetted = self.rules.vet(block.view_mut::<RawInode>(), dir);
         let inode: &RawInode = block.view();
         if vetted.is_err() || FileKind::from_mode(inode.i_mode.get()) != Some(FileKind::Directory) {
-            return Err(DumpError::NotFound(format!("inode {dir} is no directory")));
+            return Err(DumpError::NotFound(format!("inode {dir} is not a directory")));
         }
         let slots = inode.slots(self.rules.flexible());
         if inode.inline().contains(Inline::DENTRY) {
@@ -463,7 +463,7 @@ impl<'d> Dump<'d> {
         let block = self.image.cache.read(addr)?;
         let f = footer(&block);
         if f.nid.get() != ino || f.ino.get() != ino {
-            return Err(DumpError::NotFound(format!("node {ino} (block {addr}) is no inode")));
+            return Err(DumpError::NotFound(format!("node {ino} (block {addr}) is not an inode")));
         }
         Ok((addr, block))
     }

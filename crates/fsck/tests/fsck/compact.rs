@@ -162,7 +162,7 @@ const FAULTS: &[Fault] = &[
     of(
         COMPACT,
         &[Code::DeltaCodec],
-        "page 54: no codec has the tag 99",
+        "page 54: unknown codec tag 99",
         |b| b.record(0, "codec", 99),
         Damaged(&[54]),
         &[54],
@@ -201,7 +201,7 @@ const FAULTS: &[Fault] = &[
         Damaged(&[1]),
         &[1],
     ),
-    of(LOG, SOURCE, "inode 3, which is no file", |b| b.slice("ino", 3), Damaged(&[1]), &[1]),
+    of(LOG, SOURCE, "inode 3, which is not a file", |b| b.slice("ino", 3), Damaged(&[1]), &[1]),
     of(
         LOG,
         SOURCE,

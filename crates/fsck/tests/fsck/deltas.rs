@@ -74,7 +74,7 @@ impl Bed {
 type Fault = (Code, &'static str, fn(&Bed), &'static [usize]);
 
 const FAULTS: &[Fault] = &[
-    (Code::DeltaCodec, "page 4: no codec has the tag 99", |b| b.delta(1, "codec", 99), &[4]),
+    (Code::DeltaCodec, "page 4: unknown codec tag 99", |b| b.delta(1, "codec", 99), &[4]),
     (Code::DeltaContent, "page 4: checksum 0x00000005, but", |b| b.delta(1, "checksum", 5), &[4]),
     (Code::DeltaContent, "page 4: ", |b| b.delta(1, "delta[0]", 0xff), &[4]),
     (Code::DeltaBase, "page 700: the page has no block", |b| b.delta(2, "index", 700), &[6]),

@@ -213,7 +213,7 @@ const FAULTS: &[Fault] = &[
         v.change(Target::Inode(v.ino("deep")), "i_inline", |n| n | 2)
     }),
     ("extra size", Code::InodeField, |v| v.set(Target::Inode(v.ino("deep")), "i_extra_isize", 39)),
-    ("symbolic link of no length", Code::SymlinkSize, |v| v.set(Target::Inode(v.ino("link")), "i_size", 0)),
+    ("symbolic link of length 0", Code::SymlinkSize, |v| v.set(Target::Inode(v.ino("link")), "i_size", 0)),
     ("xattr node id", Code::NodeId, |v| v.set(Target::Inode(v.ino("small")), "i_xattr_nid", u32::MAX.into())),
     ("xattr node missing", Code::NodeId, |v| v.set(Target::Inode(v.ino("small")), "i_xattr_nid", 40_000)),
     ("inline xattrs", Code::Xattr, |v| {

@@ -139,7 +139,7 @@ impl Collector {
         self.take_up(store, None);
         if store.medium.blocks.get(block).occupied > 0 {
             let first = store.medium.g.first_page(block);
-            return Err(FtlError::Corrupt("a collected block holds what no page names", first));
+            return Err(FtlError::Corrupt("data in a collected block that no map entry names", first));
         }
         if store.medium.blocks.get(block).state == State::Retiring {
             store.write_trims()?;

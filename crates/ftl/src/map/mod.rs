@@ -101,7 +101,7 @@ impl Map {
                 .map(|((occupied, plain), ratios)| (occupied, plain, ratios))
         };
         let Some(changed) = changed else {
-            return Err(FtlError::Corrupt("what is valid in a block", entry.page));
+            return Err(FtlError::Corrupt("the valid count of a block", entry.page));
         };
         (b.occupied, b.plain, b.ratios) = changed;
         self.count_page(medium, block, entry.page, up)?;
@@ -164,6 +164,6 @@ mod tests {
         let mut medium = Medium::new(Memory::new(G), plain_policy(), true);
         let mut map = Map::new(&G, 64);
         let released = map.release(&mut medium, &at(8, 4096, false));
-        assert_eq!(released, Err(FtlError::Corrupt("what is valid in a block", 8)));
+        assert_eq!(released, Err(FtlError::Corrupt("the valid count of a block", 8)));
     }
 }

@@ -276,7 +276,7 @@ impl Content {
 
     /// Pages that cannot be read hold back none of the blocks that they were made from.
     pub(crate) fn give_up(&self, ino: Ino, pages: &[u64], error: &Error) {
-        self.note_damage("a page is lost, as a block that it is made from cannot be read", ino, error);
+        self.note_damage("a page is lost: a block that it is rebuilt from cannot be read", ino, error);
         pages.iter().for_each(|&page| self.refs.drop_pages(ino, page..page + 1));
     }
 }

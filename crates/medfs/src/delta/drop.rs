@@ -70,11 +70,11 @@ impl DeltaPages<'_> {
                 continue;
             }
             let record = self.delta_of(inode, dependent);
-            let record = self.pass_by("a page is lost, as its delta cannot be read", inode.ino, record)?;
+            let record = self.pass_by("a page is lost: its delta cannot be read", inode.ino, record)?;
             if let Some(record) = record.flatten() {
                 let loaded = self.load_whole(inode, state, &record);
                 self.pass_by(
-                    "a page is lost, as a block that it is made from cannot be read",
+                    "a page is lost: a block that it is rebuilt from cannot be read",
                     inode.ino,
                     loaded,
                 )?;

@@ -47,8 +47,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "durability",
         "posix|adaptive",
         "posix",
-        "When an fsync makes durable. posix: before it returns. adaptive: later, within durability_age, durability_bytes and \
-         durability_fsyncs; power loss then takes the latest operations, and never an earlier one without those after it.",
+        "When fsynced data becomes durable. posix: before the fsync returns. adaptive: later, within durability_age, durability_bytes and durability_fsyncs; a power cut then loses the latest operations, and never an earlier one without those after it.",
         MODES,
         durability,
         itself,
@@ -57,7 +56,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     time_row!(
         "durability_age",
         "30s",
-        "With durability=adaptive, the age in which a change becomes durable.",
+        "With durability=adaptive, the age at which a change becomes durable.",
         loss.age
     ),
     MountOption {
@@ -65,7 +64,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("SIZE"),
         accepts: "a number of bytes, or one with K, M or G, at least 64K",
         default: "16M",
-        help: "With durability=adaptive, the most changed pages that are not durable.",
+        help: "With durability=adaptive, the most bytes of changed pages that are not durable yet.",
         set: |o, value| size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.loss.bytes = n).is_some(),
         show: |o| vec![show_bytes(o.loss.bytes)],
     },
@@ -74,7 +73,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("N"),
         accepts: "a number from 1 on",
         default: "any number",
-        help: "With durability=adaptive, the most fsyncs that have returned and are not durable.",
+        help: "With durability=adaptive, the most fsyncs that have returned but are not durable yet.",
         set: |o, value| number(value).filter(|n| *n > 0).map(|n| o.loss.fsyncs = Some(n)).is_some(),
         show: |o| o.loss.fsyncs.map(|n| n.to_string()).into_iter().collect(),
     },

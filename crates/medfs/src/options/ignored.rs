@@ -86,11 +86,11 @@ const AS_IT_IS: [&str; 2] = ["errors=remount-ro", "checkpoint=enable"];
 const REFUSED: [(&str, &str); 3] = [
     (
         "mode=lfs",
-        "the holes of used segments are written to as well; in_place=off keeps pages from being overwritten",
+        "logs also fill the holes of used segments; in_place=off keeps pages from being overwritten",
     ),
     (
         "checkpoint=disable",
-        "nothing would be durable; mount a copy of the volume, or with ro, to keep it as it is",
+        "no change would become durable; to keep the volume unchanged, mount a copy, or use ro",
     ),
     ("test_dummy_encryption", "encryption is not implemented"),
 ];
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn what_is_refused_says_why() {
         for (option, why) in [
-            ("mode=lfs", "mode=lfs is not supported: the holes of used segments are written to as well"),
-            ("checkpoint=disable:10%", "checkpoint=disable:10% is not supported: nothing would be durable"),
+            ("mode=lfs", "mode=lfs is not supported: logs also fill the holes of used segments"),
+            ("checkpoint=disable:10%", "checkpoint=disable:10% is not supported: no change would become durable"),
             (
                 "test_dummy_encryption=v2",
                 "test_dummy_encryption=v2 is not supported: encryption is not implemented",

@@ -105,7 +105,7 @@ pub(super) const OPTIONS: &[Row] = &[
     word("rw", "Read and write (the default).", |o, _| put(&mut o.read_only, false), |o| given(!o.read_only)),
     word(
         "ro",
-        "Write nothing. What was fsynced since the last checkpoint is shown all the same.",
+        "Write nothing to the device. Fsyncs since the last checkpoint are visible all the same.",
         |o, _| put(&mut o.read_only, true),
         |o| given(o.read_only),
     ),
@@ -160,7 +160,7 @@ pub(super) const OPTIONS: &[Row] = &[
     ),
     word(
         "disable_roll_forward",
-        "Do not roll forward: what was fsynced since the last checkpoint is not seen, and a writable mount loses it.",
+        "Do not roll forward: fsyncs since the last checkpoint are not visible, and a writable mount loses them.",
         |o, _| put(&mut o.recover, false),
         |o| given(!o.recover),
     ),
@@ -189,7 +189,7 @@ pub(super) const OPTIONS: &[Row] = &[
         "fsync_mode",
         "strict|posix|nobarrier",
         "strict",
-        "How much fsync guarantees. strict: data is durable before the node that makes it reachable is written. posix: one flush \
+        "How fsync orders its writes. strict: data is durable before the node that makes it reachable is written. posix: one flush \
          after both, as the kernel does by default. nobarrier: no flush at all.",
         FSYNC_MODES,
         fsync_mode,
@@ -200,8 +200,7 @@ pub(super) const OPTIONS: &[Row] = &[
         "dir_fsync",
         "checkpoint|recover",
         "recover on volumes that may hold deltas, otherwise checkpoint",
-        "What an fsync of a directory does. checkpoint: a checkpoint wherever anything changed, as the kernel does. recover: \
-         nothing where roll-forward would bring back what changed, otherwise a checkpoint.",
+        "What an fsync of a directory does. checkpoint: a checkpoint after any change, as in the kernel. recover: nothing where roll-forward restores the changes, otherwise a checkpoint.",
         DIR_FSYNCS,
         dir_fsync,
         Some,
@@ -213,7 +212,7 @@ pub(super) const OPTIONS: &[Row] = &[
         form: Value("on|off|sync"),
         accepts: "",
         default: "on",
-        help: "Clean segments while nothing else is wanted; sync is the same as on.",
+        help: "Clean segments while the volume is idle; sync is the same as on.",
         set: |o, value| choose(BACKGROUND_GC, value).map(|on| o.background_gc = on).is_some(),
         show: |o| vec![on_off(o.background_gc)],
     },
@@ -221,7 +220,7 @@ pub(super) const OPTIONS: &[Row] = &[
         "victim",
         "greedy|cost-benefit",
         "cost-benefit",
-        "Which segment background cleaning takes: the one with the fewest valid blocks, or with few that are long unchanged.",
+        "Which segment background cleaning picks: the one with the fewest valid blocks, or one with few that have long been unchanged.",
         VICTIMS,
         victim,
         itself,
@@ -232,7 +231,7 @@ pub(super) const OPTIONS: &[Row] = &[
         form: Value("6"),
         accepts: "",
         default: "6",
-        help: "Logs written at once. Six is the only number supported.",
+        help: "Number of active logs. Only six is supported.",
         set: |o, value| (value == "6").then(|| o.active_logs = 6).is_some(),
         show: |o| vec![o.active_logs.to_string()],
     },
@@ -245,8 +244,8 @@ pub(super) const OPTIONS: &[Row] = &[
         "delta",
         "off|inline|compact|full",
         "full on volumes that may hold deltas, and off with compress=fpc",
-        "What becomes of small updates. off: pages are written as a whole. inline: deltas in the inode. compact: deltas in \
-         compact pages. full: in compact pages what the inode has no room for.",
+        "How small updates are stored. off: as whole pages. inline: deltas in the inode. compact: deltas in \
+         compact pages. full: in the inode, and in compact pages when the inode is full.",
         DELTA_MODES,
         delta,
         Some,
@@ -256,7 +255,7 @@ pub(super) const OPTIONS: &[Row] = &[
         name: "inline_threshold",
         form: Value("BYTES"),
         accepts: "a number from 64 to 512",
-        default: "256, and with delta=full what a compact page would take",
+        default: "256; with delta=full the size at which a compact page would take less",
         help: "Largest delta that stays in the inode.",
         set: |o, value| number_in(value, INLINE_THRESHOLDS).map(|n| o.inline_threshold = Some(n)).is_some(),
         show: |o| o.inline_threshold.map(|bytes| bytes.to_string()).into_iter().collect(),
@@ -266,7 +265,7 @@ pub(super) const OPTIONS: &[Row] = &[
         form: Value("N"),
         accepts: "a number from 2 to 64",
         default: "5",
-        help: "Deltas of so many pages at least share a compact page.",
+        help: "The fewest pages whose deltas share a compact page.",
         set: |o, value| number_in(value, COMPACT_THRESHOLDS).map(|n| o.compact_threshold = n).is_some(),
         show: |o| vec![o.compact_threshold.to_string()],
     },
@@ -280,13 +279,13 @@ pub(super) const OPTIONS: &[Row] = &[
         itself,
         Some
     ),
-    switch!("zero_base_deltas", zero_base_deltas, "on", "Pages that have no block yet may be deltas."),
+    switch!("zero_base_deltas", zero_base_deltas, "on", "Pages that have no block yet may become deltas."),
     MountOption {
         name: "cross_file_deltas",
         form: Switch,
         accepts: "",
         default: "on with compact pages",
-        help: "Pages of SQLite's journals and logs may be deltas of the database's blocks.",
+        help: "Pages of SQLite's journals and logs may become deltas of the database's blocks.",
         set: |o, value| {
             o.cross_file_deltas = Some(value == "on");
             true
@@ -297,7 +296,7 @@ pub(super) const OPTIONS: &[Row] = &[
         "compress_deltas",
         compress_deltas,
         "on",
-        "Small updates of compressed files may be deltas of what their clusters hold."
+        "Small updates of compressed files may become deltas of their clusters' pages."
     ),
     switch!(
         "addr_redo",
@@ -309,13 +308,13 @@ pub(super) const OPTIONS: &[Row] = &[
         "group_commit",
         group_commit,
         "on",
-        "fsyncs of several files that wait together share a node block where each changed little."
+        "Concurrent fsyncs of several files share a node block where each changed little."
     ),
     switch!(
         "seal",
         seal,
         "on",
-        "An fsync flushes once, and its last node tells after a crash whether all that it wrote was stored; off: it flushes twice."
+        "An fsync flushes once: its last node carries a seal by which recovery sees whether all its blocks were stored. off: an fsync flushes twice."
     ),
     time_row!(
         "hot_window",
@@ -323,12 +322,12 @@ pub(super) const OPTIONS: &[Row] = &[
         "Length of the windows in which reads and writes of a file are counted.",
         hot_window
     ),
-    time_row!("idle", "5s", "How long nothing must be wanted before idle work is done.", idle_after),
+    time_row!("idle", "5s", "How long a volume must be idle before background work begins.", idle_after),
     switch!(
         "restore",
         restore,
         "on",
-        "Write pages that are deltas as blocks again where their file is read often and not written."
+        "Write deltas back as whole pages where their file is read often and not written."
     ),
 ];
 

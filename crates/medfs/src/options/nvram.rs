@@ -68,8 +68,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("PATH|discard"),
         accepts: "a file or block device on another disk, a part of it as PATH@OFFSET+SIZE, or discard",
         default: "no memory",
-        help: "fsyncs of little changes go to this memory and not to the volume. Needs a volume with deltas. discard gives up what was \
-               fsynced since the last checkpoint, where the memory is lost.",
+        help: "Small fsyncs go to this NVRAM instead of the volume. Needs a volume with deltas. discard: the NVRAM is lost; drop the fsyncs since the last checkpoint.",
         set: |o, value| {
             o.nvram = match value {
                 "discard" => Some(NvramOption::Discard),
@@ -88,7 +87,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("PERCENT"),
         accepts: "a number from 10 to 95",
         default: "75",
-        help: "With nvram=, how full the memory becomes before a checkpoint empties it.",
+        help: "With nvram=, how full the NVRAM becomes before a checkpoint empties it.",
         set: |o, value| {
             let percent = number(value).filter(|n: &u64| THRESHOLDS.contains(n));
             percent.map(|n| o.nvram_threshold = n as u32).is_some()

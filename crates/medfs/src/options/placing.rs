@@ -36,10 +36,8 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("off|POLICY[+...]"),
         accepts: "POLICY is one of force, ssr, util, ssr_util, fsync, async, nocache and honor_opu_write",
         default: "by the size of the volume, as the kernel does: force up to 16 GiB, otherwise fsync",
-        help: "When a page of a file is overwritten where it lies. off: never. force: whenever it is legal. ssr: while free sections \
-               are few. util: while more than min_ipu_util percent are in use. ssr_util: where both is so. fsync: in an fdatasync, and \
-               an fsync of at most min_fsync_blocks dirty pages. async: where no caller waits. nocache and honor_opu_write change \
-               nothing here.",
+        help: "When a page of a file is overwritten in place. off: never. force: whenever it is legal. ssr: while free sections \
+               are few. util: while more than min_ipu_util percent are in use. ssr_util: where both hold. fsync: in an fdatasync, and in an fsync of at most min_fsync_blocks dirty pages. async: in writes that no caller waits for. nocache and honor_opu_write have no effect here.",
         set: |o, value| value.parse().map(|policies| o.in_place = Some(policies)).is_ok(),
         show: |o| o.in_place.map(|policies| policies.to_string()).into_iter().collect(),
     },
@@ -78,8 +76,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "placement",
         "log|reserve",
         "log",
-        "Where data blocks go. log: to the logs, or where in_place says so over the page's own block. reserve: files of reserve_files \
-         have segments of their own, in which each page has its place, and is overwritten there.",
+        "Where data blocks go. log: to the logs, or where in_place says so over the page's own block. reserve: files selected by reserve_files have segments of their own, in which each page has a fixed place and is overwritten there.",
         PLACEMENTS,
         placement,
         itself,
@@ -89,8 +86,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "reserve_files",
         "tree|pinned|all",
         "tree",
-        "With placement=reserve, which files have segments of their own. tree: those that a decision tree says will be in many pieces \
-         otherwise, and pinned ones; medfs ars trains the tree. pinned: pinned ones. all: all that are not compressed.",
+        "With placement=reserve, which files have segments of their own. tree: pinned files, and files that a decision tree expects to fragment; medfs ars trains the tree. pinned: pinned files. all: all files that are not compressed.",
         RESERVE_FILES,
         reserve_files,
         itself,

@@ -83,7 +83,7 @@ impl Tree {
             return Err(wrong("the directory itself"));
         }
         self.inode(found.ino).map_err(|e| match e {
-            Error::Posix(Posix::Stale) => wrong("which is no inode"),
+            Error::Posix(Posix::Stale) => wrong("which is not an inode"),
             e => e,
         })
     }

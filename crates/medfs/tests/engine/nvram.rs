@@ -190,7 +190,7 @@ fn without_its_memory_a_crashed_volume_is_not_written_and_a_closed_one_needs_non
     assert!(refused(device(), &Arc::new(MemNvram::of(cut))).contains("has 131072 bytes, and had 262144"));
     let of_another = Meta { uuid: [9; 16], ..meta_of(&crashed_memory) };
     let of_another = Arc::new(MemNvram::of(with_meta(&crashed_memory, &of_another)));
-    assert!(refused(device(), &of_another).contains("is that of the volume 09090909-"));
+    assert!(refused(device(), &of_another).contains("belongs to the volume 09090909-"));
     let other = Meta { generation: 3, ..meta_of(&crashed_memory) };
     let other = Arc::new(MemNvram::of(with_meta(&crashed_memory, &other)));
     assert!(refused(device(), &other).contains("holds the journal 0000000000000003, and not the volume's"));
@@ -316,7 +316,7 @@ fn a_memory_that_holds_anything_else_is_left_alone() {
         bytes[at] = b'x';
         let memory = Arc::new(MemNvram::of(bytes.clone()));
         let error = opened(&Arc::new(blank_delta(64)), &memory, "").unwrap_err().to_string();
-        assert!(error.contains("holds something that is not a journal"), "{error}");
+        assert!(error.contains("holds data other than a journal"), "{error}");
         assert!(memory.bytes() == bytes);
     }
 }

@@ -243,7 +243,7 @@ impl Segments {
             match self.summary(io, segno) {
                 Ok(summary) => return Some(Entered::Holes(segno, 0, summary)),
                 Err(error) => {
-                    tracing::warn!(segno, %error, "a log goes around a segment whose summary cannot be read");
+                    tracing::warn!(segno, %error, "a log skips a segment whose summary cannot be read");
                     self.without_summary.insert(segno);
                 }
             }

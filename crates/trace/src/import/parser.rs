@@ -23,7 +23,7 @@ pub(super) fn text(line: &[u8]) -> Result<&str, String> {
 /// A number of a field.
 pub(super) fn number<T: std::str::FromStr>(field: Option<&str>, what: &str) -> Result<T, String> {
     let field = field.ok_or_else(|| format!("{what} is missing"))?;
-    field.parse().map_err(|_| format!("{what} is '{}', no number that fits", shown(field.as_bytes())))
+    field.parse().map_err(|_| format!("{what} is '{}', not a number in range", shown(field.as_bytes())))
 }
 
 /// Refuses what no file can hold.

@@ -223,7 +223,7 @@ impl Strace {
             return Ok(());
         };
         let Some(open) = self.description(pid, call.arg(0), model) else {
-            model.skip(&format!("{name} of something else than a file of the log"));
+            model.skip(&format!("{name} of a descriptor that is not a file of the log"));
             return Ok(());
         };
         let (positioned, vectored) = (name.starts_with('p'), name.contains('v'));
@@ -265,7 +265,7 @@ impl Strace {
             return;
         }
         let Some(open) = self.description(pid, call.arg(0), model) else {
-            return model.skip(&format!("{name} of something else than a file of the log"));
+            return model.skip(&format!("{name} of a descriptor that is not a file of the log"));
         };
         let mut open = open.borrow_mut();
         let node = open.node;

@@ -127,7 +127,7 @@ fn setup<R: Read>(
 
 fn finish_setup(executor: Executor<'_>, next: Option<Item>) -> Result<Option<Item>> {
     match executor.finish().mismatches.first.into_iter().next() {
-        Some(wrong) => Err(Error::Invalid(format!("the tree from before cannot be made: {wrong}"))),
+        Some(wrong) => Err(Error::Invalid(format!("cannot create the initial tree: {wrong}"))),
         None => Ok(next),
     }
 }

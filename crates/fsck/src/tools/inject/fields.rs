@@ -109,7 +109,7 @@ pub(super) fn split(field: &str) -> (&str, usize) {
 pub(super) fn resolve(fields: &[Field], field: &str) -> (usize, usize) {
     let (name, index) = split(field);
     let &(_, offset, size) =
-        fields.iter().find(|(n, ..)| *n == name).unwrap_or_else(|| panic!("there is no field {name}"));
+        fields.iter().find(|(n, ..)| *n == name).unwrap_or_else(|| panic!("unknown field {name}"));
     let width = width(name, size);
     assert!((index + 1) * width <= size, "{field} is beyond the array");
     (offset + index * width, width)

@@ -41,12 +41,12 @@ pub(crate) fn pending(
         (None, None) => Ok(Pending::Nothing),
         (None, Some(memory)) => check_usable(sb, memory, &nvram_journal(memory)?).map(|()| Pending::Nothing),
         (Some(_), None) if opts.nvram == Some(NvramOption::Discard) => {
-            tracing::warn!("what was fsynced since the last checkpoint is given up, as nvram=discard says");
+            tracing::warn!("nvram=discard: the fsyncs since the last checkpoint are discarded");
             Ok(Pending::Leave)
         }
         (Some(info), None) if opts.read_only => {
             tracing::warn!(
-                "fsyncs may lie in the NVRAM {}, which is not given: the volume is shown as of its last checkpoint",
+                "fsyncs may lie in the NVRAM {}, and no nvram= names it: the volume is shown as of its last checkpoint",
                 info.place()
             );
             Ok(Pending::Leave)
@@ -71,11 +71,11 @@ fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result
         Found::Meta(meta) if meta.uuid == sb.uuid => Ok(()),
         Found::Meta(meta) => refuse(
             memory,
-            format!("is that of the volume {}: `medfs nvram init --force` makes it ready for this one", name(meta.uuid)),
+            format!("belongs to the volume {}: `medfs nvram init --force` makes it ready for this one", name(meta.uuid)),
         ),
         Found::Damaged => refuse(
             memory,
-            "begins like a journal whose both copies of the metadata are damaged: `medfs nvram init --force` makes it ready".into(),
+            "begins like a journal, but both copies of its metadata are damaged: `medfs nvram init --force` makes it ready".into(),
         ),
         Found::Version(version) => refuse_version(memory, version),
     }
@@ -89,10 +89,9 @@ fn refuse_version<T>(memory: &dyn Nvram, version: u32) -> Result<T> {
 fn check_blank(memory: &dyn Nvram) -> Result<()> {
     match nvram_is_zeros(memory)? {
         true => Ok(()),
-        false => refuse(
-            memory,
-            "holds something that is not a journal: only a memory full of zeros becomes one, as `medfs nvram init --force` makes it".into(),
-        ),
+        false => {
+            refuse(memory, "holds data other than a journal: `medfs nvram init --force` overwrites it".into())
+        }
     }
 }
 
@@ -122,13 +121,13 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
             );
         }
         Found::Damaged => {
-            return refuse(memory, format!("has metadata whose both copies are damaged: {otherwise}"));
+            return refuse(memory, format!("has two damaged copies of its metadata: {otherwise}"));
         }
         Found::Version(version) => return refuse_version(memory, version),
         Found::Meta(meta) => meta,
     };
     if meta.uuid != sb.uuid {
-        return refuse(memory, format!("is that of the volume {}: {otherwise}", name(meta.uuid)));
+        return refuse(memory, format!("belongs to the volume {}: {otherwise}", name(meta.uuid)));
     }
     if meta.size > memory.size().min(MAX_SIZE) {
         let (has, had) = (memory.size(), meta.size);

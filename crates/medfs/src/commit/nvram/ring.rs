@@ -57,7 +57,7 @@ pub struct NvramStats {
     pub revoked: u64,
     /// Pages that only records hold now.
     pub pages_held: u64,
-    /// Records that a flush came before, as they rest on blocks that were not durable.
+    /// Records that a flush came before, as their base blocks were not durable.
     pub flushed_first: u64,
     /// Checkpoints that made records void.
     pub emptied: u64,

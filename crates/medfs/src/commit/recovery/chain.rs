@@ -285,7 +285,7 @@ impl Chain {
                 break;
             }
             if !self.addrs.insert(addr) {
-                tracing::warn!(addr, "the chain of fsynced nodes meets itself: it ends here");
+                tracing::warn!(addr, "the chain of fsynced nodes loops: it ends here");
                 break;
             }
             if !self.add(store, addr, &block)? {

@@ -166,9 +166,7 @@ impl RecoverySource for Fsynced {
         replayed.map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let way_out = match structure {
-                    Structure::NvramRecord => {
-                        "`nvram=discard` gives up what was fsynced since the last checkpoint"
-                    }
+                    Structure::NvramRecord => "`nvram=discard` discards the fsyncs since the last checkpoint",
                     _ => "`medfs fsck --repair` keeps what can be read of it",
                 };
                 let value = format!("{value}; found while replaying what was fsynced: {way_out}");

@@ -36,7 +36,7 @@ impl Replay<'_> {
                 return Err(super::dentry::bad_inode(
                     inode.ino,
                     "i_xattr_nid",
-                    format!("{nid} is no xattr node of it"),
+                    format!("{nid} is not an xattr node of it"),
                 ));
             }
             page

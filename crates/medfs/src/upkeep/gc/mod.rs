@@ -182,11 +182,11 @@ impl Cleaner {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
             Err(e) if fs.is_damage(&e) => {
-                fs.note_damage("cleaning leaves a section as it is", 0, &e);
+                fs.note_damage("the cleaner skips a section", 0, &e);
                 Emptied::Damaged
             }
             Err(e @ (Error::NoSpace | Error::Posix(_))) => {
-                tracing::warn!(section, error = %e, "cleaning left a section as it is");
+                tracing::warn!(section, error = %e, "the cleaner skipped a section");
                 Emptied::InPart
             }
             Err(e) => return Err(e),
