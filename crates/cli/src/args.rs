@@ -20,20 +20,20 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Make a volume, and fill it from a directory or a tar archive if asked
+    /// Make a volume, empty or filled from a directory or tar archive
     Mkfs(MkfsArgs),
     /// Mount a volume through FUSE
     #[command(after_help = crate::options::short_help(), after_long_help = crate::options::help())]
     Mount(MountArgs),
-    /// Unmount a volume and wait until it is on its device
+    /// Unmount a volume, and wait until its last checkpoint is on the device
     Umount(DirArgs),
-    /// Check a volume, and repair it if asked
+    /// Check a volume, and repair it with --repair
     #[command(after_long_help = crate::fsck::HELP)]
     Fsck(FsckArgs),
-    /// Turn plain F2FS into a volume that may hold deltas, in place
+    /// Convert plain F2FS into a volume with deltas, in place
     #[command(after_long_help = crate::convert::IMPORT_HELP)]
     Import(ImportArgs),
-    /// Turn a volume with deltas into plain F2FS, which the kernel mounts, in place
+    /// Convert a volume with deltas into plain F2FS, which the kernel can mount, in place
     Export(ConvertArgs),
     /// Show the structures of a volume
     Dump(DumpArgs),
@@ -43,20 +43,21 @@ pub(crate) enum Command {
     Put(PutArgs),
     /// List files of a volume that is not mounted
     Ls(LsArgs),
-    /// Show what a volume holds and, where it is mounted, what it wrote
+    /// Show the state of a volume and, if it is mounted, what it has written
     #[command(after_long_help = STAT_HELP)]
     Stat(StatArgs),
-    /// Tell udev and scripts what volume is on a device; exits with 2 where there is none
+    /// Print the type, UUID and label of the volume on a device, for udev and scripts; exits with 2 if there is
+    /// none
     Probe(ProbeArgs),
-    /// Write everything that a mounted volume holds in memory to its device
+    /// Write all changes of a mounted volume to its device
     Sync(DirArgs),
     /// Record what applications do to their files; import, inspect and export such traces
     Trace(crate::trace::args::TraceArgs),
     /// Replay a trace on combinations of mount options and on other file systems, and verify the result
     Replay(crate::replay::args::ReplayArgs),
-    /// Train, show and load the decision tree that chooses which files get sections of their own
+    /// Train, show and load the decision tree that selects the files with sections of their own
     Ars(crate::ars::args::ArsArgs),
-    /// Initialize, show and check an NVRAM that takes the fsyncs of a volume
+    /// Prepare, inspect and check an NVRAM that absorbs the fsyncs of a volume
     Nvram(crate::nvram::args::NvramArgs),
     /// Run SQLite on a new volume, kill the daemon, recover, and show what was written
     Demo(DemoArgs),
@@ -65,7 +66,7 @@ pub(crate) enum Command {
     /// Run the papers' experiments and compare the results with theirs
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Turn a directory of results into a web page or a table
+    /// Make a web page or a table from a directory of results
     Report(ReportArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -78,42 +79,44 @@ pub(crate) struct MkfsArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Make a plain F2FS volume, which the kernel mounts too, instead of one that may hold deltas
+    /// Make a plain F2FS volume, which the kernel can mount too, instead of one with deltas
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Size of the image file, which is made if it does not exist: a number with K, M, G or T (powers of 1024)
+    /// Size of the image file, which is created if it does not exist: a number with K, M, G or T (powers of
+    /// 1024)
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
     /// Volume label
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) label: String,
     /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
-    /// lost_found, sb_checksum, compression; 'default' for the defaults, ^NAME to leave one out, 'none' for none
+    /// lost_found, sb_checksum, compression; 'default' for the defaults, ^NAME to omit one, 'none' for none
     /// [default: extra_attr, flexible_inline_xattr, inode_checksum, sb_checksum, inode_crtime, lost_found]
     #[arg(short = 'O', long, value_name = "FEATURE,...")]
     pub(crate) features: Option<String>,
-    /// Fill the volume with a directory, or a tar archive ('-' reads one from standard input)
+    /// Copy the content of a directory or tar archive into the volume ('-' reads an archive from standard
+    /// input)
     #[arg(long, value_name = "DIR|TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
-    /// Segments (2 MiB) per section: the flash device's unit of erasing
+    /// Segments (2 MiB) per section: match the erase unit of the flash device
     #[arg(short = 's', long, value_name = "N", default_value_t = 1)]
     pub(crate) segs_per_sec: u32,
     /// Sections per zone
     #[arg(short = 'z', long, value_name = "N", default_value_t = 1)]
     pub(crate) secs_per_zone: u32,
-    /// Over-provisioning in per cent [default: what leaves most space]
+    /// Over-provisioning in per cent [default: the value that leaves the most space]
     #[arg(short = 'o', long, value_name = "PERCENT")]
     pub(crate) overprovision: Option<f64>,
     /// UUID of the volume [default: random]
     #[arg(short = 'U', long, value_parser = parse_uuid)]
     pub(crate) uuid: Option<uuid::Uuid>,
-    /// Time of the first inodes, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
+    /// Timestamp of the first inodes, in seconds since 1970 [default: now, or $SOURCE_DATE_EPOCH]
     #[arg(short = 'T', long, value_name = "SECONDS")]
     pub(crate) timestamp: Option<i64>,
-    /// Owner of the root directory; GID is UID where it is left out [default: the user who makes the volume]
+    /// Owner of the root directory; an omitted GID equals UID [default: the user who makes the volume]
     #[arg(short = 'R', long, value_name = "UID[:GID]", value_parser = crate::size::parse_owner)]
     pub(crate) root_owner: Option<(u32, u32)>,
-    /// Overwrite whatever the image or device holds
+    /// Overwrite any content of the image or device
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Do not discard the device first
@@ -176,7 +179,7 @@ pub(crate) struct LabRunArgs {
     /// Experiments (see `medfs lab list`), or 'all'
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
-    /// Directory for the result files; it is made [default: medfs-lab]
+    /// Directory for the result files, created if missing [default: medfs-lab]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Seed for all random choices
@@ -185,7 +188,7 @@ pub(crate) struct LabRunArgs {
     /// Part of the full size, above 0 and at most 1 [default: the experiment's]
     #[arg(long, value_name = "PART")]
     pub(crate) scale: Option<f64>,
-    /// Files and directories whose pages LDC's experiments look at; may be given several times [default: this
+    /// Files and directories whose pages LDC's experiments sample; may be given several times [default: this
     /// system's programs, libraries, texts and databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) files: Vec<PathBuf>,
@@ -214,8 +217,8 @@ pub(crate) struct LabWorkArgs {
 
 /// What `medfs report` exits with.
 const REPORT_HELP: &str = "\
-Files that cannot be read, or are of another version, are named on standard error
-and on the page. The exit code is 0 where all results are shown, otherwise 1.";
+Result files that cannot be read or have another version are named on standard
+error and on the page. The exit code is 0 if all results are shown, otherwise 1.";
 
 #[derive(Args, Debug)]
 #[command(after_long_help = REPORT_HELP)]
@@ -258,28 +261,28 @@ pub(crate) struct FsckArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
-    /// Repair what is wrong, and roll forward what was fsynced after the last checkpoint
+    /// Repair all faults, and roll forward the fsyncs after the last checkpoint
     #[arg(short = 'y', long, conflicts_with = "dry_run")]
     pub(crate) repair: bool,
-    /// Repair only where no file loses anything, as the system does at boot (-a too)
+    /// Make only repairs that lose no data, as the system does at boot (also -a)
     #[arg(short = 'p', long, short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
     pub(crate) preen: bool,
-    /// Keep every block that the repair changes in a new file, as it was
+    /// Save every block that the repair changes to a new file, for --restore
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
-    /// Take a repair back: write the blocks of the file that --undo made, as they were
+    /// Undo a repair: write back the blocks that --undo saved to this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) restore: Option<PathBuf>,
-    /// Check, and change nothing (the default)
+    /// Check only; change nothing (the default)
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Taken because other checkers have it: every check is complete
+    /// Accepted for compatibility with other checkers: every check is complete
     #[arg(short, hide = true)]
     pub(crate) force: bool,
-    /// Print every finding, also where there are many of one kind
+    /// Print every finding, even if there are many of one kind
     #[arg(long)]
     pub(crate) verbose: bool,
 }
@@ -293,7 +296,7 @@ pub(crate) struct ImportArgs {
     /// *.sqlite3, *.db3
     #[arg(long)]
     pub(crate) databases: bool,
-    /// Say what would be done and whether there is room for it, and change nothing
+    /// Report what the import would do and whether its space suffices; change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON
@@ -349,8 +352,9 @@ pub(crate) enum DumpWhat {
 }
 
 #[derive(Args, Debug)]
+#[command(after_long_help = crate::put::HELP)]
 pub(crate) struct PutArgs {
-    /// Copy directories with all they contain
+    /// Copy directories with their content
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Image file or block device
@@ -372,7 +376,7 @@ pub(crate) struct LsArgs {
     /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Keep a map of bad blocks in a file, as `medfs get --map` does: blocks that it calls bad are not read
+    /// Keep a map of bad blocks in a file, as `medfs get --map` does, and skip the blocks that it calls bad
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) map: Option<PathBuf>,
     /// Image file or block device
@@ -388,11 +392,11 @@ pub(crate) struct StatArgs {
     /// Directory of a mounted volume, or an image file or block device that is not mounted
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
-    /// Show what is known of one file or directory of a mounted volume: its pieces, how it is written, and
-    /// where its pages belong
+    /// Show one file or directory of a mounted volume: its extents, how it is read and written, and where its
+    /// pages go
     #[arg(long)]
     pub(crate) file: bool,
-    /// Print JSON: the counters, and under `derived` what is made of them
+    /// Print JSON: the counters, and under `derived` the figures computed from them
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -404,7 +408,7 @@ pub(crate) struct ProbeArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) device: PathBuf,
-    /// Print the properties that udev keeps about file systems
+    /// Print the file system properties that udev stores
     #[arg(long)]
     pub(crate) udev: bool,
 }
@@ -425,13 +429,13 @@ pub(crate) struct DemoArgs {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) card: Card,
-    /// Transactions the application makes a day
+    /// Transactions per day of the application
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub(crate) per_day: u64,
-    /// Directory for the image; it is made, and left there
+    /// Directory for the image; the demo creates it and leaves the image there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) keep: Option<PathBuf>,
-    /// Drive the library without mounting, even where FUSE is available
+    /// Call the library directly without a mount, even if FUSE is available
     #[arg(long)]
     pub(crate) no_mount: bool,
     /// Print the results as JSON
@@ -460,33 +464,36 @@ pub(crate) struct ManArgs {
 
 /// What the numbers of a mounted volume mean.
 const STAT_HELP: &str = "\
-Of a mounted volume, all since the mount:
+For a mounted volume, all counts are since the mount:
 
-deltas compression ratio (DCR): the part of the bytes of pages that their
-deltas did not take.
+deltas compression ratio (DCR): the share of the pages' bytes that their deltas
+save.
 
-pages compressed alone: with the mount option compress=fpc, in place of deltas,
-up to five to a block. The bytes saved are those that the pages of the files
-in memory have more than their compressed ones.
+pages compressed alone: with the mount option compress=fpc, pages that are
+compressed in place of deltas, up to five to a block. The bytes saved are the
+difference between the pages of the files in memory and their compressed form.
 
 evicted: deltas that became pages again. Case 1: the addresses of a growing
-file needed the room. Case 2: a smaller delta took it. Case 3 (outgrown): the
-page changed too much to stay a delta.
+file needed the space. Case 2: a smaller delta took the space. Case 3 (outgrown):
+the page changed too much to stay a delta.
 
-zones filled: bytes in use of the delta zones of the inodes in memory.
+zones filled: the used share of the delta zones of the inodes in memory.
 
-found in memory: parts of the lookups of inodes, clean pages and bases of
-deltas that needed no read from the device. The kernel's page cache answers
-most reads before the daemon is asked.
+found in memory: the share of lookups of inodes, clean pages and base pages that
+needed no read from the device. The kernel's page cache answers most reads before
+they reach the daemon.
 
-files by calls (Hcluster): files are grouped by how often they are read and
-written in a window (mount option hot_window, 60 s), by K-means when the
-volume is idle (mount option idle, 5 s). Files that are read often but not
-written are restored then: their deltas become pages (mount option restore).
-After a mount nothing is known of any file.
+files by calls (Hcluster): the daemon counts the reads and writes of each file in
+a window (mount option hot_window, 60 s). When the volume is idle (mount option
+idle, 5 s), it groups the files by K-means. It then restores files that are read
+often but not written: their deltas become pages (mount option restore). The
+counts begin anew at each mount.
 
-lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS.
-DWPD is how often a day the card would be written full, had each page that
-became a delta, or was compressed alone, been written instead; R is the part
-of that which was written. PEC, OP and WA describe the card and are assumed:
---pe-cycles, --card-spare and --card-wa.";
+lifetime: years = PEC x (1 + OP) / (365 x DWPD x WA x R), Eq. 1 of MedFS. DWPD is
+how many times a day the card would be written full if every delta and every page
+compressed alone had been written as a whole page. R is the share of those bytes
+that was written. PEC, OP and WA describe the card and are assumptions:
+--pe-cycles, --card-spare and --card-wa.
+
+df shows more space in use than 'medfs stat IMAGE': df counts the metadata areas
+and the space reserved for cleaning as used, and sets room for nodes aside.";

@@ -56,20 +56,22 @@ impl Bars {
 
 /// What `medfs import` does to volumes of `mkfs.f2fs`'s defaults.
 pub(crate) const IMPORT_HELP: &str = "\
-A volume that lacks extra_attr, flexible_inline_xattr or inode_checksum gets them:
-every inode is written anew, once. medfs looks at all inodes first and says how many
-free blocks are needed; where there are fewer, the volume stays as it is. An import
-that was interrupted goes on when it is run again; until then medfs mounts the
-volume, and files not reached yet take no deltas. 'medfs export' ends it and leaves
-plain F2FS. Files are copied inside the volume only where they have more than 3.4 MiB
-and no inline attribute area, as files made with noinline_xattr do.
+If the volume lacks extra_attr, flexible_inline_xattr or inode_checksum, the
+import adds them and rewrites every inode once. It first reads all inodes and
+reports how many free blocks it needs. If the volume has fewer, nothing is
+changed. The import copies a file inside the volume only if the file has more
+than 3.4 MiB and no inline attribute area, as with the option noinline_xattr.
 
-Do not import the partition that a machine boots from: the kernel cannot mount it then.
-In /etc/fstab an imported volume has the type medfs.
+An interrupted import continues when it is run again. Until then medfs mounts the
+volume, but files that the import has not reached take no deltas. 'medfs export'
+reverts an interrupted import to plain F2FS.
 
-A file of more than 3.4 MiB that was there before takes no deltas until it is written
-anew. With --databases the import does that for databases; on a volume that may hold
-deltas already it does that alone.";
+Do not import the partition that a machine boots from: the kernel cannot mount it
+afterwards. In /etc/fstab an imported volume has the type medfs.
+
+An existing file of more than 3.4 MiB takes no deltas until it is rewritten.
+--databases makes the import rewrite databases. On a volume that is already
+imported, --databases does only that.";
 
 /// `medfs import`
 pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
@@ -180,7 +182,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
         let folded = done.folded;
         let (pages, files) = (count(folded.pages, "page"), count(folded.files, "file"));
         match folded.pages {
-            0 => "plain F2FS now".to_owned(),
+            0 => "now plain F2FS".to_owned(),
             _ => format!("now plain F2FS; {pages} of {files} had been stored as deltas"),
         }
     } else {

@@ -2,7 +2,29 @@
 //! docs/DAMAGED.md, which is plain enough to be read on a terminal.
 
 use crate::exit;
+use anyhow::Result;
+use medfs::Volume;
+use medfs_transfer::{Held, paths};
 use roff::{Roff, bold, roman};
+use std::path::Path;
+
+/// What helps where directories no longer lead to all files.
+pub(crate) fn salvage_finds(image: &Path) -> String {
+    format!(
+        "'medfs get --salvage {} DIRECTORY' also looks for files that the directories no longer lead to",
+        image.display()
+    )
+}
+
+/// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.
+pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<Held<'v>> {
+    paths::find(volume, path).map_err(|error| match error.of_volume() {
+        Some(damage @ medfs::Error::Corrupt(_)) => {
+            anyhow::anyhow!("{}: {}; {}", path.display(), exit::damage(damage), salvage_finds(image))
+        }
+        _ => error.into(),
+    })
+}
 
 /// The page.
 const PAGE: &str = include_str!("../../../docs/DAMAGED.md");

@@ -161,7 +161,7 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 
 /// Prints what the argument parser has to say (help and version included) and returns the command's usage code.
 pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
-    match habits::command(e) {
+    match habits::command(e, command) {
         Some(sentence) => errln!("{sentence}"),
         None => drop(e.print()),
     }

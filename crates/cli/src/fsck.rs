@@ -22,15 +22,15 @@ use std::sync::Arc;
 
 /// What else its help says.
 pub(crate) const HELP: &str = "\
-Before the first repair of a damaged card copy its files: 'medfs get -r', or
-'medfs get --salvage' where the volume does not open. A repair with --undo can be
-taken back with --restore; FILE belongs on another disk. 'medfs help damaged', or
-medfs-damaged(7), tells all of it in order.
+Before the first repair of a damaged card, copy its files: 'medfs get -r', or
+'medfs get --salvage' if the volume does not open. --restore takes back a repair
+that was made with --undo; keep FILE on another disk. 'medfs help damaged', or
+medfs-damaged(7), gives all steps in order.
 
-The content of files is not checked, as F2FS has no checksums of it.
+The content of files is not checked, as F2FS has no checksums for it.
 
-Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left, 8 if it
-could not be checked, 16 for wrong arguments.";
+Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left,
+8 if it could not be checked, 16 for wrong arguments.";
 
 /// Turns of repair and roll-forward before they are given up.
 const TURNS: usize = 4;
@@ -207,7 +207,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         None => take_turns(args, &dev, found.clone())?,
         Some(file) => {
             let kept =
-                UndoDevice::create(file, dev).with_context(|| format!("cannot make {}", file.display()))?;
+                UndoDevice::create(file, dev).with_context(|| format!("cannot create {}", file.display()))?;
             let kept = Arc::new(kept);
             let over: target::Target = kept.clone();
             let mended = take_turns(args, &over, found.clone())?;

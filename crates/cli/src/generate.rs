@@ -12,7 +12,7 @@ use std::path::Path;
 /// `medfs man`
 pub(crate) fn man(args: &ManArgs) -> Result<u8> {
     let dir = &args.dir;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     pages(&command, dir)?;

@@ -24,12 +24,16 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["version"], "'medfs --version' prints it"),
 ];
 
-/// What is said instead of the parser's error, where the command is one of another tool.
-pub(crate) fn command(error: &clap::Error) -> Option<String> {
+/// What is said instead of the parser's error, where the command that was typed is one of another tool.
+pub(crate) fn command(error: &clap::Error, typed: &str) -> Option<String> {
     let named = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(named))) => named,
         _ => return None,
     };
+    // Below a command the word is one of its own commands, and the parser lists those.
+    if typed != "help" && named != typed {
+        return None;
+    }
     let (_, sentence) = COMMANDS.iter().find(|(words, _)| words.contains(&named.as_str()))?;
     Some(format!("medfs: unknown command '{named}': {sentence}"))
 }

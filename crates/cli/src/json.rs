@@ -31,7 +31,8 @@ pub(crate) fn print(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// A name as text, and as hexadecimal bytes where it is not UTF-8; the text then has U+FFFD in place of what is not.
+/// A name as text, and as hexadecimal bytes where it is not UTF-8; the text then has U+FFFD in place of what is
+/// not.
 pub(crate) fn name(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),

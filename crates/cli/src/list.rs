@@ -3,7 +3,7 @@
 
 use crate::args::LsArgs;
 use crate::get::map;
-use crate::{exit, json, output, quote, target, words};
+use crate::{damaged, exit, json, output, quote, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 use medfs_rescue::{Failure, Lost, Outcome};
@@ -75,7 +75,7 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
         let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
         lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
     }
-    let start = paths::find(volume, &args.path)?;
+    let start = damaged::find(volume, &args.image, &args.path)?;
     if !start.is_dir() {
         lister.print(&start, &args.path, args.path.as_os_str().as_bytes())?;
     } else if args.json {
@@ -93,6 +93,9 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     }
     if failed.failed() == 0 {
         return Ok(exit::SUCCESS);
+    }
+    if failed.torn > 0 {
+        errln!("medfs ls: {}", damaged::salvage_finds(&args.image));
     }
     errln!("medfs ls: 'medfs help damaged' says what to do about a damaged volume");
     Ok(exit::FAILURE)
@@ -185,12 +188,14 @@ impl<'v, W: Write> Lister<'v, W> {
         }
         let (entries, gap) = paths::list(self.volume, dir.ino());
         if let Some(reason) = gap {
+            self.failed.torn += 1;
             let reason = format!("the directory is damaged, and names may be missing: {reason}");
             self.fail(path, dir.ino(), reason);
         }
         for entry in entries {
             let held = Held::of(self.volume, entry.ino);
             if let Err(error) = &held {
+                self.failed.torn += u64::from(entry.kind == Some(FileKind::Directory));
                 let reason = match error {
                     medfs::Error::Corrupt(_) => {
                         format!("it is damaged and cannot be read ({error})")

@@ -80,7 +80,8 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// As mount.fuse(8) calls the program that serves a type: `medfs SOURCE DIR -o OPTIONS`. No sub-command is a path.
+/// As mount.fuse(8) calls the program that serves a type: `medfs SOURCE DIR -o OPTIONS`. No sub-command is a
+/// path.
 fn is_call_of_mount_fuse(args: &[OsString]) -> bool {
     let is_path = |arg: &OsString| Path::new(arg).is_absolute();
     args.get(1).is_some_and(is_path)

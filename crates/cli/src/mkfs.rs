@@ -176,7 +176,8 @@ fn warn_of_small_disk(image: &Path, size: u64) {
     }
 }
 
-/// A path below `/dev` where nothing is: a device that is not there, most likely, and not a file that is wanted.
+/// A path below `/dev` where nothing is: a device that is not there, most likely, and not a file that is
+/// wanted.
 fn refuse_to_make_a_device(image: &Path) -> Result<()> {
     let flash = FlashTarget::parse(image)?;
     let path = flash.as_ref().map_or(image, |flash| &flash.path);
@@ -190,7 +191,7 @@ fn refuse_to_make_a_device(image: &Path) -> Result<()> {
 }
 
 fn make_file(path: &Path, size: u64) -> Result<()> {
-    let file = File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?;
+    let file = File::create_new(path).with_context(|| format!("cannot create {}", path.display()))?;
     file.set_len(size).with_context(|| {
         let _ = std::fs::remove_file(path);
         format!("cannot create {} with a size of {}", path.display(), size::show(size))

@@ -9,6 +9,12 @@ use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// What `medfs put` does with a damaged volume.
+pub(crate) const HELP: &str = "\
+A volume with up to 10,000 inodes is checked first. If it is damaged, put prints
+a warning and still copies: a later repair may remove files put there. Copy the
+files off such a volume and repair it before using it ('medfs help damaged').";
+
 /// `medfs put`
 pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     let (destination, sources) = args.paths.split_last().context("no path given")?;

@@ -153,7 +153,8 @@ fn abort(mount: &MountEntry) -> Result<()> {
 /// What a daemon says of itself.
 #[derive(Debug, Default)]
 struct Told {
-    /// The error after which the volume turned read-only, if it did: what is not on its device by then never will be.
+    /// The error after which the volume turned read-only, if it did: what is not on its device by then never
+    /// will be.
     failure: Option<String>,
     process: Option<u32>,
 }

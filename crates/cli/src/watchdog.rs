@@ -31,7 +31,8 @@ const DYING: Duration = Duration::from_millis(10);
 pub(crate) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Has this process watched, which must have mounted a volume on `dir`. Call it from the main thread: it is that
+    /// Has this process watched, which must have mounted a volume on `dir`. Call it from the main thread: it is
+    /// that
     /// thread's end that is noticed.
     pub(crate) fn start(dir: &Path) -> Result<Watchdog> {
         let abort = abort_file(dir)?;

@@ -37,7 +37,7 @@ fn last_words(said: &str) -> &str {
 /// The system's.
 pub fn private_folder(path: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.context(|| format!("cannot make {}", path.display()))
+    made.context(|| format!("cannot create {}", path.display()))
 }
 
 /// A directory for an image, which goes with this.
@@ -67,7 +67,7 @@ impl Scratch {
     pub(crate) fn image(&self, size: u64) -> Result<PathBuf> {
         let path = self.path("image");
         let made = File::create_new(&path).and_then(|file| file.set_len(size));
-        made.context(|| format!("cannot make {}", path.display()))?;
+        made.context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
     }
 
@@ -79,7 +79,7 @@ impl Scratch {
     /// An empty directory in it.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
-        std::fs::create_dir(&path).context(|| format!("cannot make {}", path.display()))?;
+        std::fs::create_dir(&path).context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
     }
 }

@@ -25,7 +25,8 @@ pub struct Outcome {
     pub unnamed: u64,
     /// Those of them that are where their inodes say that they were; the others are under their numbers.
     pub placed: u64,
-    /// Directories that were not read whole.
+    /// Where directories lead to less than they did: those that were not read whole or not at all, entries
+    /// that lead to another file, and missing names. A salvage may find what is missing.
     pub torn: u64,
     /// Files and directories that no directory led to, and that were not brought.
     pub unmet: u64,

@@ -189,23 +189,25 @@ impl<'v, S: Sink> Walk<'v, S> {
             self.fail(&at, Some(entry.ino), "its name would leave the target directory".into());
             return Ok(());
         }
-        self.one(entry.ino, at, Some((dir, &entry.name)), tasks)
+        let is_read = self.one(entry.ino, at, Some((dir, &entry.name)), tasks)?;
+        self.outcome.torn += u64::from(!is_read && entry.kind == Some(FileKind::Directory));
+        Ok(())
     }
 
-    /// Brings a file, or makes a directory that is to be entered.
+    /// Brings a file, or makes a directory that is to be entered; `false`: its inode cannot be read.
     fn one(
         &mut self,
         ino: Ino,
         at: Place,
         entry: Option<(Ino, &[u8])>,
         tasks: &mut Vec<Task>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         if let Err(error) = self.volume.hold(ino, 1) {
             if self.volume.geometry().is_nid(ino) {
                 self.seen.insert(ino);
             }
             self.fail(&at, Some(ino), format!("its inode cannot be read: {error}"));
-            return Ok(());
+            return Ok(false);
         }
         let attr = self.volume.getattr(ino);
         let brought = match attr {
@@ -213,7 +215,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             Err(error) => self.pass(&at, Some(ino), Err(io::Error::other(error))).map(drop),
         };
         self.volume.release(ino, 1);
-        brought
+        brought.map(|()| true)
     }
 
     fn held(
@@ -236,6 +238,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         let doubt = entry.and_then(|(dir, name)| doubt::of(self.volume, &attr, dir, name, is_new));
         if let Some(doubt) = doubt {
+            self.outcome.torn += 1;
             self.fail(&at, Some(ino), doubt);
         }
         let brought = match self.file(&attr, &at) {

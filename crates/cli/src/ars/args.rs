@@ -11,21 +11,21 @@ pub(crate) struct ArsArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ArsCommand {
-    /// Learn a decision tree from traces
+    /// Train a decision tree on traces
     #[command(after_long_help = TRAIN_HELP)]
     Train(TrainArgs),
-    /// Show a decision tree, and what it says of the files of traces
+    /// Show a decision tree, and its judgement of the files of traces
     Explain(ExplainArgs),
-    /// Keep a decision tree on a volume, which judges by it from then on
+    /// Store a decision tree on a volume, which uses it from then on
     Load(LoadArgs),
 }
 
 /// Moments of a file that are learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MomentArg {
-    /// When a volume would judge it: at 16, 64, 256 .. writes; of a file with fewer, its end
+    /// The moments at which a volume judges a file: after 16, 64, 256 .. writes; for a file with fewer, its end
     Judged,
-    /// Its end, as the paper does
+    /// The end of the file, as in the paper
     End,
 }
 
@@ -37,29 +37,29 @@ pub(crate) struct TrainArgs {
     /// The tree to write
     #[arg(short, long, value_name = "TREE", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// Which moments of files are learned from
+    /// Which moments of each file are samples
     #[arg(long, value_enum, default_value_t = MomentArg::Judged)]
     pub(crate) moments: MomentArg,
-    /// Most questions one after the other
+    /// Maximum depth of the tree
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=7))]
     pub(crate) depth: u32,
-    /// Fewest samples of an answer
+    /// Minimum number of samples of a leaf
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) least: u32,
     /// Size of the volumes, in memory
     #[arg(long, value_parser = crate::size::parse, default_value = "8G")]
     pub(crate) size: u64,
-    /// Overwrite the tree where it exists
+    /// Overwrite an existing tree
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Print what was learned as JSON
+    /// Print the tree and its scores as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The tree; 'built-in' is the one that volumes without one judge by
+    /// The tree; 'built-in' is the tree of volumes without one of their own
     #[arg(value_name = "TREE", value_hint = ValueHint::FilePath)]
     pub(crate) tree: PathBuf,
     /// Traces whose files are judged
@@ -75,7 +75,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct LoadArgs {
-    /// The tree; 'built-in' is the one that volumes without one judge by
+    /// The tree; 'built-in' is the tree of volumes without one of their own
     #[arg(value_name = "TREE", value_hint = ValueHint::FilePath)]
     pub(crate) tree: PathBuf,
     /// Image or device that is not mounted, or the directory that a volume is mounted on
@@ -85,14 +85,14 @@ pub(crate) struct LoadArgs {
 
 const TRAIN_HELP: &str = "\
 Each trace is replayed on a new volume in memory, on which all data goes to the
-logs (placement=log, in_place=off, delta=off). A file that is written more than
-100 times and ends in pieces below 64 KiB should have been reserved. Where only
-one of the two is so, a database or write-ahead log should have been, and any
-other file not.
+logs (placement=log, in_place=off, delta=off). A file should have been reserved
+if it is written more than 100 times and its pieces end up smaller than 64 KiB.
+If only one of the two holds, a database or write-ahead log should have been
+reserved, and any other file should not.
 
-What is printed is how well trees that were learned from three quarters of the
-files judged the others, in the mean of ten divisions, beside a tree that
-reserves nothing.
+The report gives the mean score of ten trees, beside that of a tree that reserves
+nothing. Each of the ten is trained on three quarters of the files, drawn at
+random, and tested on the rest.
 
-'medfs ars load TREE IMAGE' keeps the tree on a volume. It is used where the
-volume is mounted with placement=reserve.";
+'medfs ars load TREE IMAGE' stores the tree on a volume. The volume uses it when
+it is mounted with placement=reserve.";

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     let temporary = TemporaryFolder::new(None)?;
     let folder = match &args.keep {
         Some(folder) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
             folder.clone()
         }
         None => temporary.path().to_owned(),

@@ -195,7 +195,8 @@ pub(super) fn payload_bytes(transactions: u64) -> u64 {
     transactions * PAYLOAD_BYTES
 }
 
-/// What a recovered database holds: how many transactions, counted and not only the last number, and what SQLite's
+/// What a recovered database holds: how many transactions, counted and not only the last number, and what
+/// SQLite's
 /// own check says of it.
 pub(super) fn judge(database: &Path, journal: &str) -> Result<(u64, String)> {
     let connection = open(database, journal)?;

@@ -12,17 +12,17 @@ pub(crate) struct FlashArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum FlashCommand {
-    /// Make a flash device in a file
+    /// Create a flash device in a file
     Create(CreateArgs),
-    /// List the kinds of devices, or print one as TOML to make another from
+    /// List the device profiles, or print one as TOML to derive another from
     Profiles(ProfilesArgs),
-    /// Show what a device did: writes, amplification, erases, latencies, remaining life
+    /// Show the statistics of a device: writes, amplification, erases, latencies, remaining life
     Stat(DeviceArgs),
-    /// Draw wear and validity of all blocks as SVG
+    /// Draw the wear and the valid pages of all blocks as SVG
     Map(MapArgs),
-    /// Fill a device as one that was used is full
+    /// Age a device: fill it, and overwrite random pages
     Age(AgeArgs),
-    /// Compare a device's map with its pages
+    /// Check a device's map against its pages
     Check(DeviceArgs),
     /// Replay a block trace on a device, or on a new one in memory for each of several methods
     Replay(ReplayArgs),
@@ -43,14 +43,14 @@ pub(crate) struct Making {
     /// Size that the host sees [default: the profile's]
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
-    /// Seed of what differs from device to device
+    /// Seed for the differences between devices, such as bad blocks
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// File to make
+    /// File to create
     #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     pub(crate) device: PathBuf,
     #[command(flatten)]
@@ -95,7 +95,8 @@ pub(crate) struct MapArgs {
 /// Content where none is known.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct Content {
-    /// How pages of unknown content compress: shares of high (ratio below 0.25), medium (0.65), low (0.95) and minimal
+    /// Compressibility of pages with unknown content: shares of high (ratio below 0.25), medium (0.65), low
+    /// (0.95) and minimal
     /// compressibility
     #[arg(
         long,
@@ -103,7 +104,7 @@ pub(crate) struct Content {
         default_value = "high=0.05,medium=0.075,low=0.275,minimal=0.6"
     )]
     pub(crate) mix: String,
-    /// Seed of that content
+    /// Seed of the unknown content
     #[arg(long, default_value_t = 1)]
     pub(crate) content_seed: u64,
 }
@@ -116,7 +117,7 @@ pub(crate) struct AgeArgs {
     /// Part of the device to fill, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = percent)]
     pub(crate) fill: f64,
-    /// Then as much of that to write again, at random places, in per cent
+    /// Share of the filled pages to overwrite afterwards at random, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(crate) overwrite: f64,
     #[command(flatten)]
@@ -129,7 +130,7 @@ pub(crate) struct ReplayArgs {
     /// 'time_us,op,offset,bytes,entropy,ratio'; '-' is standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) trace: PathBuf,
-    /// Form of the trace: blkparse, msr, fio or csv [default: what its first line tells]
+    /// Format of the trace: blkparse, msr, fio or csv [default: guessed from its first line]
     #[arg(long)]
     pub(crate) format: Option<String>,
     /// Device to replay on [default: a new one in memory]
@@ -148,13 +149,13 @@ pub(crate) struct ReplayArgs {
     pub(crate) making: Making,
     #[command(flatten)]
     pub(crate) content: Content,
-    /// Part of a new device to fill before, in per cent
+    /// Part of a new device to fill before the replay, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = percent, conflicts_with = "device")]
     pub(crate) fill: f64,
-    /// Replay the trace so many times
+    /// Number of times to replay the trace
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) repeat: u32,
-    /// Let requests beyond the device go to its beginning
+    /// Wrap requests beyond the device's end to its beginning
     #[arg(long)]
     pub(crate) wrap: bool,
     /// Print JSON
@@ -164,15 +165,16 @@ pub(crate) struct ReplayArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExperimentArgs {
-    /// ldc-fig2, ldc-fig3, ldc-fig5, ldc-fig8, ldc-fig9, ldc-fig10, ldc-beyond, or all [default: a list of them]
+    /// ldc-fig2, ldc-fig3, ldc-fig5, ldc-fig8, ldc-fig9, ldc-fig10, ldc-beyond, or all [default: a list of
+    /// them]
     pub(crate) name: Option<String>,
     /// Part of the paper's 16 GB device and its workloads
     #[arg(long, default_value_t = 0.125, value_parser = scale)]
     pub(crate) scale: f64,
-    /// Seed of everything
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Files and directories whose pages are looked at [default: this system's programs, libraries, texts and
+    /// Files and directories whose pages are sampled [default: this system's programs, libraries, texts and
     /// databases]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,

@@ -7,7 +7,7 @@ pub(crate) mod map;
 mod result;
 
 use crate::exit::Coded;
-use crate::{exit, output, progress, target, undo, words};
+use crate::{damaged, exit, output, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
 use indicatif::ProgressBar;
@@ -75,7 +75,7 @@ fn named(
     }
     let mut found = Vec::new();
     for source in sources {
-        let held = paths::find(&volume, source)?;
+        let held = damaged::find(&volume, &args.image, source)?;
         if held.is_dir() && !args.recursive {
             bail!("{} is a directory: -r copies a directory with its content", source.display());
         }
@@ -86,7 +86,8 @@ fn named(
     }
     let makes = found.iter().any(|(_, held)| held.is_dir()) && !into_folder;
     if makes {
-        std::fs::create_dir(destination).with_context(|| format!("cannot make {}", destination.display()))?;
+        std::fs::create_dir(destination)
+            .with_context(|| format!("cannot create {}", destination.display()))?;
     }
     tell_if_ended();
     let root = if into_folder || makes { destination } else { parent(destination) };
@@ -178,7 +179,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     }
     match std::fs::create_dir(destination) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}
-        made => made.with_context(|| format!("cannot make {}", destination.display()))?,
+        made => made.with_context(|| format!("cannot create {}", destination.display()))?,
     }
     tell_if_ended();
     let volume = salvaged.volume;
@@ -213,7 +214,8 @@ fn bytes_in_use(volume: &Volume) -> u64 {
     stats.valid_blocks.saturating_sub(stats.valid_nodes.into()) * BLOCK_SIZE as u64
 }
 
-/// Copies regular files to standard output; zeros stand for what cannot be read, so that all else is at its place.
+/// Copies regular files to standard output; zeros stand for what cannot be read, so that all else is at its
+/// place.
 fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for source in sources {

@@ -3,7 +3,7 @@
 use super::args::GetArgs;
 use super::map::Keeper;
 use crate::list::failure_line;
-use crate::{exit, json, size, words};
+use crate::{damaged, exit, json, size, words};
 use anyhow::Result;
 use medfs_rescue::{Failure, Outcome};
 use serde::Serialize;
@@ -133,10 +133,7 @@ fn tell_missing(args: &GetArgs, outcome: &Outcome) {
         errln!("medfs get: {gone} {are} lost: neither name nor content is left");
     }
     if !args.salvage && (outcome.unmet > 0 || outcome.torn > 0) {
-        let image = args.image.display();
-        errln!(
-            "medfs get: 'medfs get --salvage {image} DIRECTORY' copies files without a directory entry too"
-        );
+        errln!("medfs get: {}", damaged::salvage_finds(&args.image));
     }
 }
 

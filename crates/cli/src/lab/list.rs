@@ -48,7 +48,8 @@ fn document(specs: &[Spec]) -> serde_json::Value {
     object!({"experiments": experiments, "workloads": workloads, "programs": programs})
 }
 
-/// Where in a paper, in few words: `MedFS, Fig. 7`, `LDC, Fig. 8`; sections only where there is no figure or table.
+/// Where in a paper, in few words: `MedFS, Fig. 7`, `LDC, Fig. 8`; sections only where there is no figure or
+/// table.
 fn short(paper: &str) -> String {
     let ldc = format!("{} ", medfs_flash::experiments::PAPER.trim_end_matches("(LDC)").trim_end());
     let place = paper.replace(&ldc, "").replace("(LDC)", "LDC").replace(", FAST'25", "");

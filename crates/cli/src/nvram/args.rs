@@ -12,11 +12,12 @@ pub(crate) struct NvramArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum NvramCommand {
-    /// Show whose fsyncs a memory holds, and how many
+    /// Show which volume's fsyncs an NVRAM holds, and how many
     Info(InfoArgs),
-    /// Prepare a memory for a volume: fill it with zeros
+    /// Prepare an NVRAM for a volume: fill it with zeros
     Init(InitArgs),
-    /// Check that a memory is the one that a volume needs, and that each record in it makes the page that was fsynced
+    /// Check that an NVRAM is the one that a volume needs, and that each of its records rebuilds the fsynced
+    /// page
     Check(CheckArgs),
 }
 
@@ -35,10 +36,10 @@ pub(crate) struct InitArgs {
     /// The file or block device, or a part of it
     #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) memory: NvramPlace,
-    /// Make a file of this size where there is none: a number with K, M or G (powers of 1024)
+    /// Create a file of this size if there is none: a number with K, M or G (powers of 1024)
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
-    /// Overwrite whatever it holds, including fsyncs that a volume needs
+    /// Overwrite any content, including fsyncs that a volume needs
     #[arg(short, long)]
     pub(crate) force: bool,
 }

@@ -168,9 +168,9 @@ fn init(args: &InitArgs) -> Result<u8> {
     if let Some(size) = args.size {
         let made = OpenOptions::new().write(true).create_new(true).open(path);
         match made {
-            Ok(file) => file.set_len(size).with_context(|| format!("cannot make {}", path.display()))?,
+            Ok(file) => file.set_len(size).with_context(|| format!("cannot create {}", path.display()))?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => has_size(path, size)?,
-            Err(e) => return Err(e).with_context(|| format!("cannot make {}", path.display())),
+            Err(e) => return Err(e).with_context(|| format!("cannot create {}", path.display())),
         }
     }
     let memory = open(&args.memory, false)?;

@@ -12,26 +12,26 @@ pub(crate) struct TraceArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TraceCommand {
-    /// Run a command and record what it asks of the files in a directory
+    /// Run a command and record its file operations in a directory
     #[command(after_long_help = RECORD_HELP)]
     Record(RecordArgs),
-    /// Make a trace of another tool's log
+    /// Convert another tool's log into a trace
     #[command(after_long_help = IMPORT_HELP)]
     Import(ImportArgs),
-    /// Say what a trace holds
+    /// Show a summary of a trace
     Info(InfoArgs),
-    /// Write the operations of a trace as a table
+    /// Export the operations of a trace as a table
     Export(ExportArgs),
 }
 
 /// How much of what a command does reaches the recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cache {
-    /// Every read and write as it was asked for
+    /// Every read and write as the command issued it
     None,
-    /// Every write as it was asked for; reads that the page cache answers are not seen
+    /// Every write as the command issued it; reads that the page cache serves are missing
     Through,
-    /// As below a medfs mount: the page cache gathers writes, and nobody in particular makes them
+    /// As below a medfs mount: the page cache gathers writes, and the writing process is not known
     Writeback,
 }
 
@@ -51,19 +51,19 @@ pub(crate) struct RecordArgs {
     /// The trace to write
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// Keep neither contents nor names, only what replay needs to make pages with the same properties
+    /// Record neither contents nor names, only the properties of pages that a replay needs
     #[arg(long)]
     pub(crate) private: bool,
-    /// How much of what the command does reaches the recorder
+    /// Which of the command's requests reach the recorder
     #[arg(long, value_enum, default_value_t = Cache::None)]
     pub(crate) cache: Cache,
     /// Let idle processors sleep between operations: less power, but every operation takes longer
     #[arg(long)]
     pub(crate) no_alert: bool,
-    /// Overwrite the trace where it exists
+    /// Overwrite an existing trace
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Directory that is recorded; its files stay where they are
+    /// Directory to record; its files stay in place
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// The command and its arguments
@@ -86,7 +86,7 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// What wrote the log
+    /// Format of the log
     #[arg(value_enum)]
     pub(crate) format: Log,
     /// The log; '-' reads standard input
@@ -95,16 +95,16 @@ pub(crate) struct ImportArgs {
     /// The trace to write
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// Take only what happens below this directory, which becomes the trace's root (strace, mobibench, fio)
+    /// Import only operations below this directory, which becomes the trace's root (strace, mobibench, fio)
     #[arg(long, value_name = "PATH")]
     pub(crate) root: Option<PathBuf>,
     /// The event at which a request counts: Q queued, D issued or C completed (blkparse)
     #[arg(long, value_name = "LETTER", default_value = "Q", value_parser = ["Q", "D", "C"])]
     pub(crate) event: String,
-    /// Overwrite the trace where it exists
+    /// Overwrite an existing trace
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Print what was understood as JSON
+    /// Print a summary of the import as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -124,7 +124,7 @@ pub(crate) struct InfoArgs {
 pub(crate) enum Table {
     /// One JSON object a line
     Jsonl,
-    /// Apache Parquet, of a medfs that was built with it
+    /// Apache Parquet, if medfs was built with it
     Parquet,
 }
 
@@ -139,36 +139,37 @@ pub(crate) struct ExportArgs {
     /// Its format
     #[arg(long, value_enum, default_value_t = Table::Jsonl)]
     pub(crate) format: Table,
-    /// Overwrite the table where it exists
+    /// Overwrite an existing table
     #[arg(short, long)]
     pub(crate) force: bool,
 }
 
 const RECORD_HELP: &str = "\
-DIR is covered by a mount while the command runs. What is there before becomes
-the trace's first part, and what is there after its last, so that a replay can
-be verified. The exit code is that of the command.
+While the command runs, a recording file system is mounted over DIR. The trace
+begins with the tree as it was before and ends with the tree as it was after, so
+that a replay can be verified. The exit code is that of the command.
 
-What the page cache answers cannot be recorded. By default it is bypassed:
-every read and write of the command is in the trace as it was asked for. With
---cache=through reads that it answers are missing, with --cache=writeback also
-who wrote, and when. Stores through a mapping are recorded when the kernel
-writes them back.
+Requests that the page cache serves cannot be recorded. By default the cache is
+bypassed: the trace has every read and write as the command issued it. With
+--cache=through, reads served by the cache are missing. With --cache=writeback,
+the writing process and the time of each write are missing as well. Stores
+through a mapping are recorded when the kernel writes them back.
 
-As root, idle processors stay awake while operations come close to each other,
-and 5 ms longer: to wake one takes longer than an operation. --no-alert lets
-them sleep.
+As root, idle processors stay awake between operations that follow each other
+closely, and for 5 ms more, because a wake-up takes longer than an operation.
+--no-alert lets them sleep.
 
-A medfs volume is recorded with 'medfs mount -o trace=TRACE'.";
+To record a medfs volume, use 'medfs mount -o trace=TRACE'.";
 
 const IMPORT_HELP: &str = "\
-strace: what was written is known as far as -s lets strace print it. Without
--ttt there are no times. Files that are not opened within the log are taken to
-exist, and to hold what is read from them.
+strace: written data is known as far as -s lets strace print it. Without -ttt
+the trace has no times. A file that is not opened within the log is assumed to
+exist with the content that is read from it.
 
-blkparse: a trace of one file, 'device', that is as large as the last byte
-touched. It has no contents: they are replayed as noise, as those of fio and
-Mobibench are.
+blkparse: the trace has a single file, 'device', which ends at the last byte
+accessed. The log has no contents, as fio's and Mobibench's have none: a replay
+writes noise.
 
-What is not understood is counted and listed, never guessed. A line that does
-not follow the format ends the import with its number.";
+Calls that the importer does not understand are counted and listed, never
+guessed. The import fails at the first line that violates the format, and gives
+its number.";

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// owner's alone: one that is overwritten goes, as others may have it open.
 pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
     let what_is_there = std::fs::metadata(path).map(|meta| meta.is_file());
-    let failed = || format!("cannot make {}", path.display());
+    let failed = || format!("cannot create {}", path.display());
     match what_is_there {
         Ok(_) if !force => bail!("{} exists: use --force to overwrite it", path.display()),
         Ok(true) => std::fs::remove_file(path).with_context(failed)?,

@@ -49,7 +49,7 @@ pub(crate) fn block_of(image: &Path, content: &[u8]) -> u64 {
     found[0]
 }
 
-fn is_inode(block: &Block, name: &str) -> bool {
+pub(crate) fn is_inode(block: &Block, name: &str) -> bool {
     let f = footer(block);
     let inode: &RawInode = block.view();
     let len = inode.i_namelen.get() as usize;
@@ -135,10 +135,7 @@ fn a_file_whose_inode_is_lost_keeps_no_other_from_being_brought_or_listed() {
     let listed = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(listed.contains("/dir:\na\nb\n"), "{listed}");
     let text = stderr(&assert);
-    assert!(
-        text.starts_with("medfs ls: /dir/a: it is damaged and cannot be read (node"),
-        "{text}"
-    );
+    assert!(text.starts_with("medfs ls: /dir/a: it is damaged and cannot be read (node"), "{text}");
     assert_eq!(
         text.lines().skip(1).collect::<Vec<_>>(),
         ["medfs ls: 'medfs help damaged' says what to do about a damaged volume"],
@@ -164,7 +161,7 @@ fn what_no_directory_names_is_salvaged_where_its_inode_says() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
         text.contains(
-            "no directory named 2 files and directories: 2 are where the inodes say, 0 are in by-inode"
+            "2 files and directories had no directory entry: 2 are where the inodes say, 0 are in by-inode"
         ),
         "{text}"
     );
@@ -187,7 +184,7 @@ fn what_is_in_no_directory_that_is_known_is_salvaged_under_its_number() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
         text.contains(
-            "no directory named 3 files and directories: 1 are where the inodes say, 2 are in by-inode"
+            "3 files and directories had no directory entry: 1 are where the inodes say, 2 are in by-inode"
         ),
         "{text}"
     );
@@ -333,7 +330,7 @@ fn where_nothing_can_be_written_is_said_first() {
     assert!(damage(&s.image(), |b| is_inode(b, "a"), |b| b.0[12] ^= 0x40) > 0);
     let assert = medfs().args(["fsck", "--repair", "--undo"]).arg(&nowhere).arg(s.image()).assert().code(8);
     assert!(assert.get_output().stdout.is_empty());
-    assert!(stderr(&assert).contains("cannot make"));
+    assert!(stderr(&assert).contains("cannot create"));
     medfs().arg("fsck").arg(s.image()).assert().code(4);
 }
 

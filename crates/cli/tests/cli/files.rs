@@ -283,11 +283,11 @@ fn put_get_and_ls() {
     assert_clean(&image);
 
     let text = error(1, medfs().arg("get").arg(&image).arg("/folder").arg(s.path("x")));
-    assert!(text.contains("/folder is a directory: use -r"), "{text}");
+    assert!(text.contains("/folder is a directory: -r copies a directory"), "{text}");
     let text = error(1, medfs().arg("get").arg(&image).arg("/nothing").arg(s.path("x")));
     assert!(text.contains("/nothing in the volume: no such file"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("folder")]).arg("/"));
-    assert!(text.contains("is a directory: use -r"), "{text}");
+    assert!(text.contains("is a directory: -r copies a directory"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("gone")]).arg("/"));
     assert!(text.contains("cannot read") && text.contains("gone"), "{text}");
     let text = error(1, medfs().arg("put").args([&image, &s.path("a"), &s.path("b")]).arg("/elsewhere"));

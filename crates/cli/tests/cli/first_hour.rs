@@ -43,6 +43,9 @@ fn commands_of_other_tools_are_named_here() {
         assert_eq!(error(2, medfs().args([word, "card.img"])), expected);
         assert_eq!(error(2, medfs().args(["help", word])), expected);
     }
+    // Below a command the parser lists the commands of that one.
+    let text = error(2, medfs().args(["ars", "show"]));
+    assert!(text.contains("unrecognized subcommand 'show'") && !text.contains("medfs stat"), "{text}");
     // No command of the program itself: the watchdog is a name of it.
     error(2, medfs().args(["watchdog", "1"]));
 }

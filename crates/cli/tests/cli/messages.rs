@@ -358,13 +358,13 @@ fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
         medfs().arg("fsck").arg(s.image()).assert().code(0);
     };
     kind("delta");
-    assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));
+    assert!(output(&["export"], &[&s.image()]).contains("now plain F2FS"));
     kind("plain");
     assert_f2fs_clean(&s.image());
     let again: serde_json::Value =
         serde_json::from_str(&output(&["export", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&again["kind"], &again["switched"]), (&"plain".into(), &false.into()));
-    assert!(output(&["import"], &[&s.image()]).contains("may hold deltas now"));
+    assert!(output(&["import"], &[&s.image()]).contains("deltas are enabled; only medfs can mount it now"));
     kind("delta");
     medfs().args(["mkfs", "-q", "-f", "--plain", "-O", "none"]).arg(s.image()).assert().success();
     kind("plain");
@@ -406,7 +406,7 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     assert!(output(&["import"], &[&s.image()]).contains("the interrupted import is complete"));
     assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x4"));
     interrupted_import(&s.image());
-    assert!(output(&["export"], &[&s.image()]).contains("plain F2FS now"));
+    assert!(output(&["export"], &[&s.image()]).contains("now plain F2FS"));
     assert_f2fs_clean(&s.image());
 }
 

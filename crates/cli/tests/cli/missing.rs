@@ -1,7 +1,7 @@
 //! What is missing of a volume, or is another file's, is told by `medfs get`, and makes its exit code 1.
 
 use crate::common::*;
-use crate::damaged::stderr;
+use crate::damaged::{is_inode, stderr};
 use medfs::{Files, RenameFlags};
 use medfs_device::read_block;
 use medfs_format::dentry::{Area, AreaLayout};
@@ -110,11 +110,9 @@ fn a_block_of_a_directory_that_is_zeros_is_told() {
         let number = format!("{missing} files and directories without a directory entry are in the volume");
         let hint = format!("'medfs get --salvage {} DIRECTORY'", s.image().display());
         // One of them may be the file that has a name elsewhere.
-        assert!(text.contains(&number) || text.contains("it has 2 names, of which 1 was met"), "{text}");
+        assert!(text.contains(&number) || text.contains("it has 2 names, of which 1 was found"), "{text}");
         assert!(text.contains(&hint), "{text}");
-        assert!(
-            all(&s, &["-r", "/dir"], 1, &format!("{to}.dir")).contains("/dir: the directory is damaged")
-        );
+        assert!(all(&s, &["-r", "/dir"], 1, &format!("{to}.dir")).contains("/dir: the directory is damaged"));
         let text = error(1, medfs().args(["ls", "-R"]).arg(s.image()));
         assert!(text.contains("/dir"), "{text}");
         // A salvage brings them all, and says what it lacks: their names.
@@ -155,7 +153,8 @@ fn an_entry_that_leads_to_another_file_is_told() {
         command.arg("get").arg(s.image()).arg(&path).arg(to);
         error(1, &mut command)
     };
-    assert!(one(&s.path("one")).contains(&told));
+    let text = one(&s.path("one"));
+    assert!(text.contains(&told) && text.contains("get --salvage"), "{text}");
     assert!(one(Path::new("-")).contains(&told));
     // A salvage says the same, and brings the file that lost its name.
     let text = all(&s, &["--salvage"], 1, "salvaged");
@@ -187,7 +186,7 @@ fn a_name_more_than_a_file_has_is_told_and_one_less() {
     let s = volume();
     lead(&s.image(), &name(7), entry_of(&s.image(), &name(3)));
     let text = all(&s, &["-r", "/"], 1, "less");
-    assert!(text.contains("/second: it has 2 names, of which 1 was met"), "{text}");
+    assert!(text.contains("/second: it has 2 names, of which 1 was found"), "{text}");
     let told = format!("/dir/{}: its entry leads to inode", name(7));
     assert!(text.contains(&told) && text.contains(&name(3)), "{text}");
 }
@@ -288,4 +287,40 @@ fn superblock_and_nat_may_be_lost_together() {
         all(&s, &["-r", "/"], 0, "repaired");
         assert_eq!(content("repaired"), content("salvaged"), "{told}");
     }
+}
+
+#[test]
+fn where_a_salvage_may_find_more_get_and_ls_say_so() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let outer = make(v, v.root(), "outer", FileKind::Directory);
+        let inner = make(v, outer, "inner", FileKind::Directory);
+        let file = make(v, inner, "file", FileKind::Regular);
+        v.write(file, 0, b"content").unwrap();
+        make(v, outer, "other", FileKind::Regular);
+    });
+    let sound = fs::read(s.image()).unwrap();
+    let hint = format!(
+        "'medfs get --salvage {} DIRECTORY' also looks for files that the directories no longer lead to",
+        s.image().display()
+    );
+    let get = |path: &str, to: &str| error(1, medfs().args(["get", "-r"]).arg(s.image()).args([path, to]));
+    let to = s.path("out").display().to_string();
+    // A directory whose inode is lost.
+    assert!(damage(&s.image(), |b| is_inode(b, "inner"), |b| b.0.fill(0)) > 0);
+    assert!(get("/outer", &to).contains(&format!("medfs get: {hint}\n")), "{}", get("/outer", &to));
+    let text = get("/outer/inner/file", &to);
+    assert!(text.contains("the volume is damaged") && text.ends_with(&format!("; {hint}\n")), "{text}");
+    for (args, ends) in
+        [(["-R", "/outer"], format!("medfs ls: {hint}\n")), (["-l", "/outer/inner"], format!("; {hint}\n"))]
+    {
+        let mut command = medfs();
+        let text = error(1, command.arg("ls").arg(args[0]).arg(s.image()).arg(args[1]));
+        assert!(text.contains(&ends), "{text}");
+    }
+    // Of a file whose inode is lost, nothing is left to be found.
+    fs::write(s.image(), sound).unwrap();
+    assert!(damage(&s.image(), |b| is_inode(b, "other"), |b| b.0.fill(0)) > 0);
+    let text = get("/outer", &to);
+    assert!(text.contains("/outer/other: its inode cannot be read") && !text.contains("--salvage"), "{text}");
 }

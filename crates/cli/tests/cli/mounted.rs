@@ -294,7 +294,7 @@ fn mount8_and_a_loop_device() {
     let _mounted = Mounted(dir.clone());
     let assert = medfs().arg("mount").arg(&device).arg(&dir).assert().success();
     assert!(
-        String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected, mounted read-only")
+        String::from_utf8_lossy(&assert.get_output().stderr).contains("write-protected: mounted read-only")
     );
     assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "on a block device");
     medfs().arg("umount").arg(&dir).assert().success();

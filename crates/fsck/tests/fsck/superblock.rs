@@ -1,4 +1,4 @@
-//! Both copies of the superblock are lost: one is rebuilt from the layout of the volume, and every file is where it was.
+//! Both copies of the superblock are lost: one is rebuilt from the layout of the volume, and all files are in place.
 
 use crate::common::{Bed, META, load};
 use medfs::{MountOptions, Volume};

@@ -255,7 +255,10 @@ mod tests {
     fn what_is_refused_says_why() {
         for (option, why) in [
             ("mode=lfs", "mode=lfs is not supported: logs also fill the holes of used segments"),
-            ("checkpoint=disable:10%", "checkpoint=disable:10% is not supported: no change would become durable"),
+            (
+                "checkpoint=disable:10%",
+                "checkpoint=disable:10% is not supported: no change would become durable",
+            ),
             (
                 "test_dummy_encryption=v2",
                 "test_dummy_encryption=v2 is not supported: encryption is not implemented",
