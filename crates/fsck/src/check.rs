@@ -6,6 +6,7 @@
 
 use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
 use crate::image::{Image, Stop};
+use crate::in_force;
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
 use crate::lost;
@@ -15,7 +16,7 @@ use crate::pack;
 use crate::quota;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
-use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::Ino;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::FileKind;
@@ -122,6 +123,8 @@ pub struct Bared {
     pub inodes: Option<(u32, u32)>,
     /// Whether anything was changed.
     pub changed: bool,
+    /// The volume is as of a checkpoint of which nothing but its last block is missing.
+    pub unfinished: bool,
 }
 
 /// Why a repair was not begun.
@@ -150,8 +153,14 @@ pub fn repair_without_names(
     options: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Bared, RepairError> {
-    let before = check(dev, options, progress)?;
-    let mut bared = Bared { before: before.clone(), cuts: Vec::new(), inodes: None, changed: false };
+    let mut before = check(dev, options, progress)?;
+    let mut bared =
+        Bared { before: before.clone(), cuts: Vec::new(), inodes: None, changed: false, unfinished: false };
+    if before.has(Code::CheckpointTorn)
+        && let Some(newer) = complete_newest(dev, options, progress)?
+    {
+        (bared.changed, bared.unfinished, before) = (true, true, newer);
+    }
     if before.is_final() {
         return Ok(bared);
     }
@@ -172,6 +181,29 @@ pub fn repair_without_names(
         found = left;
     }
     Ok(bared)
+}
+
+/// Completes a checkpoint that lacks its last block alone, where the volume is sound as of it; what a check then
+/// finds. Whoever brings files off wants those that no other checkpoint names.
+fn complete_newest(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> io::Result<Option<Report>> {
+    let (addr, block) = match in_force::missing_end(dev) {
+        Ok(Some(end)) => end,
+        Ok(None) | Err(Stop::Fatal) => return Ok(None),
+        Err(Stop::Io(e)) => return Err(e),
+    };
+    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+    let Ok(was) = read_block(dev, addr.into()) else { return Ok(None) };
+    dev.write(addr.into(), &[&block], tag)?;
+    let found = check(dev, options, progress)?;
+    if found.is_clean() {
+        return Ok(Some(found));
+    }
+    dev.write(addr.into(), &[&was], tag)?;
+    Ok(None)
 }
 
 /// Checks a volume and mends what is wrong. A volume without findings is not touched.

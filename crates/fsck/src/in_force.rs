@@ -12,6 +12,8 @@ use crate::image::Stop;
 use crate::medium::Medium;
 use crate::no_pack::{self, Pack};
 use crate::pack;
+use crate::superblock;
+use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
 use medfs_format::header_left::{HeaderLeft, any_header, is_torn_header, was_followed};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
@@ -131,7 +133,8 @@ fn beside_a_broken_one(
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
             format!(
-                "{place}; {as_of}: of the changes for checkpoint {later}, which has no second header, {only}"
+                "{place}; {as_of}: of the changes for checkpoint {later}, which has no second header, {only}; \
+                 'medfs get --salvage' brings the files of that one where it is complete otherwise"
             ),
         ),
         Left::Header { other_is_blank: false, .. } => {
@@ -194,6 +197,24 @@ fn of_one_header(
     let version = left.version();
     let usable = Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version };
     Ok(Some((usable, left.torn)))
+}
+
+/// The last block of the newer of two checkpoints, where all that tells of that block is the first one, and where
+/// it would be.
+pub(crate) fn missing_end(dev: &dyn BlockDevice) -> Result<Option<(BlockAddr, Box<Block>)>, Stop> {
+    let mut findings = Findings::new(0);
+    let medium = Medium::lenient(dev);
+    let Some((_, g, _)) = superblock::in_force(&medium, &mut findings)? else { return Ok(None) };
+    let mut cache = Cache::new(medium);
+    let ((counts, bytes, _), _) = pack(&mut cache, &g, &mut findings)?;
+    let (start, block) = (g.cp_pack(1 - counts), cache.read(g.cp_pack(1 - counts))?);
+    let header = RawCheckpoint::in_block(&block);
+    let mut head = Block::boxed();
+    head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
+    let than = RawCheckpoint::in_block(&head).checkpoint_ver.get();
+    let sound = verify_checksum(&block, start).is_ok() && header.validate(start, &g).is_ok();
+    let last = start + header.cp_pack_total_block_count.get().saturating_sub(1);
+    Ok((sound && is_newer(header.checkpoint_ver.get(), than)).then_some((last, block)))
 }
 
 /// Reads blocks past the cache; `None` for one that cannot be read.

@@ -37,9 +37,15 @@ pub struct Salvage {
     pub found: Report,
     /// What no longer leads anywhere.
     pub cuts: Vec<Cut>,
+    /// Why not all of the content is certain, where that is so of the whole volume.
+    pub doubt: Option<String>,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
 }
+
+/// What is said of files that only such a checkpoint names.
+const UNFINISHED: &str = "the last block of the newest checkpoint is missing, and all else of it is there: files are as of it. \
+     Where power was lost before its end, what was written last may hold other bytes";
 
 /// Makes the volume on a device readable. `changes` is an empty file for what differs from the device;
 /// `progress` is told the fraction done.
@@ -54,11 +60,12 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let (found, cuts, inodes) = match repair_without_names(&*over, &Options::default(), progress) {
-        Ok(bared) => (bared.before, bared.cuts, bared.inodes),
+    let (found, cuts, inodes, unfinished) = match repair_without_names(&*over, &Options::default(), progress)
+    {
+        Ok(bared) => (bared.before, bared.cuts, bared.inodes, bared.unfinished),
         Err(RepairError::Io(error)) => return Err(error.into()),
         // What cannot be repaired can be read all the same.
-        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new(), None),
+        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new(), None, false),
     };
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
@@ -71,7 +78,8 @@ pub fn open(
     let gone = u64::from(counted.saturating_sub(left)).saturating_sub(names.len() as u64);
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
-    Ok(Salvage { volume, found, cuts, gone })
+    let doubt = unfinished.then(|| UNFINISHED.to_owned());
+    Ok(Salvage { volume, found, cuts, doubt, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

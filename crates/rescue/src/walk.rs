@@ -113,6 +113,14 @@ impl<'v, S: Sink> Walk<'v, S> {
         (self.outcome, self.sink)
     }
 
+    /// Tells why not all of the content is certain.
+    pub fn with_doubt(mut self, doubt: Option<String>) -> Walk<'v, S> {
+        if let Some(reason) = doubt {
+            self.outcome.fail(Failure { path: b"/".to_vec(), ino: None, reason, lost: Lost::default() });
+        }
+        self
+    }
+
     /// Tells how many files and directories of the volume are lost, beside those that have left a name.
     pub fn with_gone(mut self, gone: u64) -> Walk<'v, S> {
         self.outcome.gone = gone;

@@ -376,6 +376,39 @@ fn a_last_header_that_is_there_in_part_is_enough() {
     }
 }
 
+/// Zeros in the place of the last header, as power loss leaves them: a check says which checkpoint counts, and who
+/// brings files off gets those of the newer one, where nothing else of it is missing.
+#[test]
+fn a_checkpoint_without_its_last_header_is_a_warning_and_can_be_brought() {
+    for deltas in [false, true] {
+        let filled = Filled::with(60, How { deltas, checkpoints: 1, both_packs: false });
+        let (_, _, last) = pack_in_force(&filled);
+        let dev = filled.damaged(&[(last, Block::ZERO)]);
+        let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
+        let torn = report.findings.iter().find(|f| f.code == Code::CheckpointTorn).expect("it is told");
+        assert!(torn.message.contains("get --salvage"), "{torn}");
+        assert!(!report.asks_for_repair(), "{:?}", report.findings);
+        let (_, lost) = filled.differing(&opened(dev.clone(), true).unwrap());
+        assert!(!lost.is_empty(), "the checkpoint before is shown");
+        let bared = medfs_fsck::repair_without_names(&*dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(bared.unfinished && bared.before.has(Code::CheckpointTorn));
+        let (wrong, lost) = filled.differing(&opened(dev, true).unwrap());
+        assert!(wrong.is_empty() && lost.is_empty(), "{wrong:?} differ, {lost:?} are lost");
+    }
+}
+
+/// Where more of the newer checkpoint is missing, the one before counts for those who bring files off too.
+#[test]
+fn a_checkpoint_that_is_not_complete_is_not_brought() {
+    let filled = Filled::with(120, How { deltas: false, checkpoints: 1, both_packs: false });
+    let (_, first, last) = pack_in_force(&filled);
+    let dev = filled.damaged(&[(first + 1, Block::ZERO), (last, Block::ZERO)]);
+    let before = dev.snapshot();
+    let bared = medfs_fsck::repair_without_names(&*dev, &Options::default(), &mut |_| {}).unwrap();
+    assert!(!bared.unfinished && bared.before.has(Code::CheckpointTorn), "{:?}", bared.before.findings);
+    assert_eq!(read_block(&*dev, last.into()).unwrap().0, read_block(&before, last.into()).unwrap().0);
+}
+
 /// Linux makes a checkpoint that power loss has ended again under the same number: what is left of the last block
 /// of the first attempt says nothing of the second.
 #[test]
