@@ -39,6 +39,14 @@ pub(crate) fn tree_on(device: &Arc<MemDevice>) -> Tree {
         .expect("the volume opens")
 }
 
+/// Operations on the files of a volume as of its last checkpoint, with nothing above them and nothing to roll forward.
+pub(crate) fn file_ops(device: Arc<MemDevice>, text: &str) -> FileOps {
+    let tree = tree_at_checkpoint(device, options(text), Arc::new(ManualClock::new(START)));
+    let files = tree.expect("the volume opens").files;
+    assert!(files.space.recovered(), "from here on what does not fit is refused");
+    files
+}
+
 /// The tree of an empty volume.
 pub(crate) fn tree() -> Tree {
     tree_on(&device())

@@ -13,6 +13,7 @@
 //! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
 
 mod listing;
+mod tests;
 
 use crate::content::Content;
 use crate::error::{Error, Posix, Result};

@@ -259,3 +259,166 @@ impl Seals {
             .for_each(|node| node.mark = Some(mark));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use medfs_format::node::footer_mut;
+
+    const NODE_INO: Ino = 1;
+
+    fn seals() -> Seals {
+        Seals::new(true, [3; 16], NODE_INO, 5)
+    }
+
+    fn inode(ino: Ino) -> Block {
+        let mut block = Block::ZERO;
+        let f = footer_mut(&mut block);
+        (f.nid, f.ino) = (ino.into(), ino.into());
+        block
+    }
+
+    fn covered(seals: &Seals, durable: u64) -> Option<Vec<BlockAddr>> {
+        seals.cover(durable).map(|cover| cover.addrs().collect())
+    }
+
+    /// Writes a node of the log as an fsync does; `mark` is behind it.
+    fn log(seals: &Seals, node: &mut Block, mark: u64, durable: u64) {
+        let cover = seals.cover(durable).expect("it can be sealed");
+        let claims = seals.seal(node, Some(&cover), durable);
+        seals.placed(node, claims);
+        seals.nodes_written(mark);
+    }
+
+    fn seal_of(node: &Block) -> Seal {
+        Seal::of(node, NODE_INO).expect("it is sealed")
+    }
+
+    #[test]
+    fn what_is_new_since_the_flush_is_covered_and_what_was_overwritten_is_not() {
+        let seals = seals();
+        seals.wrote(100, &[&Block::ZERO, &Block::ZERO], 2, 0);
+        seals.plan(200, Planned::InPlace(50));
+        seals.wrote(200, &[&Block::ZERO], 3, 0);
+        assert_eq!(covered(&seals, 0), Some(vec![100, 101]));
+        assert!(seals.overwrote(None, 0) && seals.overwrote(Some(50), 0) && !seals.overwrote(Some(51), 0));
+        assert_eq!(covered(&seals, 2), Some(vec![]), "a flush made them durable");
+        assert!(seals.overwrote(Some(50), 2) && !seals.overwrote(None, 3));
+    }
+
+    #[test]
+    fn what_is_written_twice_before_a_flush_is_as_new_as_before() {
+        let seals = seals();
+        let mut other = Block::ZERO;
+        other.0[0] = 1;
+        seals.wrote(100, &[&Block::ZERO], 1, 0);
+        let first = seals.cover(0);
+        seals.plan(100, Planned::InPlace(50));
+        seals.wrote(100, &[&other], 2, 0);
+        assert_eq!(covered(&seals, 0), Some(vec![100]));
+        assert_ne!(seals.cover(0), first, "with the content that it has now");
+        assert!(!seals.overwrote(None, 0));
+    }
+
+    #[test]
+    fn a_new_block_that_stays_in_place_keeps_nodes_from_being_sealed() {
+        let seals = seals();
+        seals.plan(300, Planned::Stays);
+        seals.wrote(300, &[&Block::ZERO], 4, 3);
+        assert_eq!((covered(&seals, 3), seals.overwrote(None, 3)), (None, false));
+        assert_eq!(covered(&seals, 4), Some(vec![]));
+    }
+
+    #[test]
+    fn a_covered_block_is_barred_until_a_durable_node_knows_that_its_own_is() {
+        let seals = seals();
+        seals.wrote(100, &[&Block::ZERO], 1, 0);
+        let mut first = inode(10);
+        log(&seals, &mut first, 2, 0);
+        assert!(seals.bars(100, 0) && !seals.bars(101, 0));
+        assert_eq!(covered(&seals, 0), None, "the page is to be overwritten: a flush is wanted");
+        assert!(covered(&seals, 0).is_some(), "once");
+        assert!(seals.bars(100, 2), "that the node is durable is in no node yet");
+        assert_eq!(covered(&seals, 2), None);
+        let mut second = inode(11);
+        log(&seals, &mut second, 3, 2);
+        assert_eq!((seal_of(&second).position, seal_of(&second).durable), (1, 1));
+        assert!(seals.bars(100, 2), "the second node may be lost");
+        assert!(!seals.bars(100, 3));
+    }
+
+    #[test]
+    fn seals_follow_the_nodes_before_them_with_what_is_durable() {
+        let seals = seals();
+        let mut nodes = [inode(10), inode(11), inode(12)];
+        for (node, mark) in nodes.iter_mut().zip(1..) {
+            log(&seals, node, mark, mark / 3);
+        }
+        let of = nodes.each_ref().map(seal_of);
+        assert_eq!(of.each_ref().map(|seal| (seal.position, seal.durable)), [(0, 0), (1, 0), (2, 1)]);
+        let key = SealKey::new(&[3; 16], 5);
+        let hashes = [key.of_block(&nodes[0]), key.of_block(&nodes[1])];
+        assert_eq!(of[2].before, key.of_nodes(hashes), "from the last durable one on");
+        // Once more of them are durable, those before need not be known.
+        let mut last = inode(13);
+        log(&seals, &mut last, 9, 3);
+        assert_eq!((seal_of(&last).position, seal_of(&last).durable), (3, 3));
+        assert_eq!(seal_of(&last).before, key.of_nodes([key.of_block(&nodes[2])]));
+    }
+
+    #[test]
+    fn more_blocks_than_a_seal_covers_need_a_flush() {
+        let seals = seals();
+        let blocks = vec![&Block::ZERO; MAX_COVERED];
+        seals.wrote(1000, &blocks, 1, 0);
+        assert_eq!(covered(&seals, 0).map(|all| all.len()), Some(MAX_COVERED));
+        seals.plan(9000, Planned::InPlace(50));
+        seals.wrote(9000, &[&Block::ZERO], 2, 0);
+        assert!(covered(&seals, 0).is_none() && seals.overwrote(Some(51), 0), "nobody knows of what");
+        assert!(covered(&seals, 1).is_none());
+        assert_eq!((covered(&seals, 2), seals.overwrote(None, 2)), (Some(vec![]), false));
+        seals.wrote(5000, &blocks, 3, 2);
+        seals.wrote(9000, &[&Block::ZERO], 4, 3);
+        assert_eq!(covered(&seals, 3), Some(vec![9000]), "a flush makes room");
+    }
+
+    #[test]
+    fn a_node_without_room_or_cover_loses_the_seal_that_it_had() {
+        let seals = seals();
+        let mut node = inode(10);
+        log(&seals, &mut node, 1, 0);
+        assert!(Seal::of(&node, NODE_INO).is_some());
+        assert_eq!((seals.seal(&mut node, None, 0), Seal::of(&node, NODE_INO)), (0, None));
+        let (mut direct, cover) = (inode(10), seals.cover(0).expect("it can be sealed"));
+        footer_mut(&mut direct).nid = 11.into();
+        assert!(!seals.fit(&direct, &cover) && seals.fit(&node, &cover));
+        assert_eq!((seals.seal(&mut direct, Some(&cover), 0), Seal::of(&direct, NODE_INO)), (0, None));
+    }
+
+    #[test]
+    fn after_a_checkpoint_the_log_begins_anew() {
+        let seals = seals();
+        seals.wrote(100, &[&Block::ZERO], 1, 0);
+        let mut node = inode(10);
+        log(&seals, &mut node, 2, 0);
+        seals.checkpointed(6);
+        assert!(!seals.bars(100, 0) && covered(&seals, 0) == Some(vec![]));
+        let mut next = inode(10);
+        log(&seals, &mut next, 3, 0);
+        assert_eq!(seal_of(&next).position, 0);
+        assert_ne!(seal_of(&next).before, seal_of(&node).before, "of another key");
+    }
+
+    #[test]
+    fn where_none_is_sealed_nothing_is_barred_and_seals_are_taken_away() {
+        let on = seals();
+        let mut node = inode(10);
+        log(&on, &mut node, 1, 0);
+        let off = Seals::new(false, [3; 16], NODE_INO, 5);
+        off.plan(100, Planned::Stays);
+        off.wrote(100, &[&Block::ZERO], 1, 0);
+        off.placed(&node, 0);
+        assert!(off.cover(0).is_none() && !off.overwrote(None, 0) && !off.bars(100, 0));
+        assert_eq!((off.seal(&mut node, None, 0), Seal::of(&node, NODE_INO)), (0, None));
+    }
+}

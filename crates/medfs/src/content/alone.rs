@@ -11,20 +11,17 @@ use crate::content::reserve::ReservePlacement;
 use crate::content::storage::Sources;
 use crate::content::{Content, Storages, reserved_files};
 use crate::error::Result;
-use crate::map::Map;
-use crate::map::inode::{Inode, InodeState, set_name};
+use crate::map::inode::{Inode, InodeState};
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
+use crate::map::{Map, alone};
 use crate::options::{MountOptions, PlacementPolicy};
 use crate::profile::hotness::{Hcluster, MOST_FILES};
-use crate::types::{FallocateMode, Timestamp};
-use medfs_device::MemDevice;
+use crate::types::FallocateMode;
 use medfs_format::compress::Compression;
-use medfs_format::node::{DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode};
+use medfs_format::node::FileKind;
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block};
-use medfs_mkfs::{MkfsOptions, format_volume};
-use medfs_store::{Io, ManualClock, Store, StoreOptions, read_superblock_with_nvram};
 use medfs_sync::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -68,20 +65,7 @@ pub(crate) fn content(
     opts: MountOptions,
     storages: impl FnOnce(&MountOptions) -> Storages,
 ) -> Content {
-    let device = MemDevice::new(200 << 8);
-    let mkfs = MkfsOptions { deltas, ..MkfsOptions::new([7; 16], 1_700_000_000) };
-    format_volume(&device, &MkfsOptions { features: mkfs.features | features, ..mkfs }).expect("formats");
-    let io = Io::new(Arc::new(device));
-    let (sb, geo, _) = read_superblock_with_nvram(&io).expect("just made");
-    let store = StoreOptions {
-        read_only: false,
-        alloc_mode: None,
-        scatter: opts.scatter(),
-        node_limit: 1024,
-        seal: false,
-    };
-    let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 5 }));
-    let store = Store::open(io, sb, geo, store, clock).expect("just made");
+    let store = alone::store(alone::device(200, deltas, features), opts.scatter());
     let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, std::time::Duration::ZERO));
     let kernel = KernelPlacement::new(&opts);
     let placement: Box<dyn Placement> = match opts.placement {
@@ -105,23 +89,7 @@ pub(crate) fn content(
 
 /// A new file of a name, compressed if so.
 pub(crate) fn new_file(content: &Content, name: &[u8], compression: Option<Compression>) -> Arc<Inode> {
-    let _op = content.op().expect("it is writable");
-    content.space.reserve_node(true).expect("there is room");
-    let ino = content.nat.alloc(&content.io, None).expect("reads").expect("there are numbers");
-    let mut block = Block::ZERO;
-    let r: &mut RawInode = block.view_mut();
-    r.i_mode = (FileKind::Regular.mode_bits() | 0o644).into();
-    (r.i_links, r.i_blocks) = (1.into(), 1.into());
-    set_name(r, content.geo.root_ino, name);
-    r.i_inline = (Inline::EXTRA_ATTR | Inline::XATTR).bits();
-    let extra = r.extra_mut().expect("just set");
-    extra.i_extra_isize = EXTRA_ISIZE.into();
-    extra.i_inline_xattr_size = (DEFAULT_INLINE_XATTR_ADDRS as u16).into();
-    if let Some(compression) = compression {
-        assert!(compression.store(r), "it has all extra attributes");
-        r.i_flags = (r.flags() | FileFlags::COMPR).bits().into();
-    }
-    content.adopt_inode(content.nodes.create(ino, ino, 0, true, block))
+    alone::new_inode(content, FileKind::Regular, name, compression)
 }
 
 /// Writes at an offset.
@@ -142,7 +110,7 @@ pub(crate) fn write_back(content: &Content, inode: &Arc<Inode>, purpose: Purpose
     let mut from = 0;
     while let Some(batch) = content.write_batch(inode, from, purpose, &NoSources).expect("writes") {
         batch.outcome.expect("is placed");
-        assert_eq!(batch.blocked, []);
+        assert!(batch.blocked.is_empty(), "{:?}", batch.blocked);
         from = batch.next;
     }
     assert!(inode.lock.read().pages.dirty(..inode.pages()).next().is_none(), "all of it is written");

@@ -14,6 +14,7 @@ pub(crate) mod above;
 mod compressed;
 mod data;
 mod fold;
+mod tests;
 mod write_back;
 
 use crate::error::Result;

@@ -10,6 +10,7 @@
 //! Locks: an inode's lock is held by callers, shared to look and exclusive to change, and then [`op::Op`]
 //! too; the rest are leaves.
 
+pub(crate) mod alone;
 pub(crate) mod cluster_marks;
 pub(crate) mod damage;
 pub(crate) mod inode;
@@ -21,6 +22,7 @@ pub(crate) mod orphans;
 pub(crate) mod page_versions;
 pub(crate) mod refs;
 pub(crate) mod since;
+mod tests;
 mod truncate;
 pub(crate) mod xattr_area;
 

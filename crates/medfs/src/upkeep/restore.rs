@@ -299,3 +299,144 @@ impl Restoring<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alone::file_ops;
+    use crate::content::file::WriteTimes;
+    use crate::map::alone::{device, new_inode};
+    use medfs_format::superblock::Feature;
+    use std::time::Duration;
+
+    /// A file of blocks in a row, with deltas of these pages.
+    fn with_deltas(pages: u64, deltas: impl IntoIterator<Item = u64>) -> (FileOps, Arc<Inode>, Vec<u8>) {
+        let fs =
+            file_ops(device(64, true, Feature::empty()), "delta=full,compact_files=all,zero_base_deltas=off");
+        let inode = new_inode(&fs, FileKind::Regular, b"a.db", None);
+        let mut model: Vec<u8> = (0..pages * 4096).map(|at| (at / 4096) as u8).collect();
+        fs.write(inode.ino, 0, &model, WriteTimes::Now).unwrap();
+        fs.write_back(&inode).unwrap();
+        for page in deltas {
+            fs.write(inode.ino, page * 4096 + 50, b"changed", WriteTimes::Now).unwrap();
+            model[page as usize * 4096 + 50..][..7].copy_from_slice(b"changed");
+        }
+        fs.write_back_for(&inode, Purpose::Fsync { datasync: false }).unwrap();
+        (fs, inode, model)
+    }
+
+    fn deltas(fs: &FileOps, inode: &Inode) -> Vec<u64> {
+        fs.deltas().delta_pages(inode, 0..u64::MAX).unwrap()
+    }
+
+    fn addrs(fs: &FileOps, inode: &Inode, pages: std::ops::Range<u64>) -> Vec<BlockAddr> {
+        pages.map(|page| fs.find_slot(inode, page).unwrap().unwrap().addr()).collect()
+    }
+
+    fn content(fs: &FileOps, inode: &Inode) -> Vec<u8> {
+        fs.pages.remove_within(inode.ino, 0..u64::MAX, [0..u64::MAX, 0..0]);
+        let mut buf = vec![0; inode.size() as usize];
+        fs.read(inode.ino, 0, &mut buf).unwrap();
+        buf
+    }
+
+    fn restore(fs: &FileOps, inode: &Inode, whole_windows: bool) -> Result<RestoreStep> {
+        let restorer = Restorer::default();
+        (Restoring { fs, restorer: &restorer }).restore_part(inode.ino, whole_windows)
+    }
+
+    #[test]
+    fn a_window_of_a_file_read_in_order_is_written_again_as_a_whole() {
+        let (fs, inode, model) = with_deltas(96, 0..6);
+        let before = addrs(&fs, &inode, 0..96);
+        assert_eq!(deltas(&fs, &inode), [0, 1, 2, 3, 4, 5]);
+        let step = restore(&fs, &inode, true).unwrap();
+        assert_eq!((step.pages, step.moved, step.ends_file()), (6, 26, true));
+        let after = addrs(&fs, &inode, 0..96);
+        assert!(after[..32].windows(2).all(|two| two[1] == two[0] + 1), "{:?}", &after[..32]);
+        assert_eq!(after[32..], before[32..], "windows without deltas stay");
+        assert!(deltas(&fs, &inode).is_empty() && content(&fs, &inode) == model);
+    }
+
+    #[test]
+    fn neighbours_stay_where_they_cost_too_much_or_are_not_to_move() {
+        // One page of a window may not take 31 along.
+        let (fs, inode, model) = with_deltas(64, [3]);
+        let step = restore(&fs, &inode, true).unwrap();
+        assert_eq!((step.pages, step.moved), (1, 0));
+        assert!(content(&fs, &inode) == model);
+        for why in ["not read in order", "pinned", "dirty", "a source"] {
+            let (fs, inode, mut model) = with_deltas(64, 0..6);
+            match why {
+                "pinned" => {
+                    fs.edit(&inode, medfs_store::Dirty::Full, |r| r.i_inline |= Inline::PIN_FILE.bits())
+                }
+                "dirty" => {
+                    fs.write(inode.ino, 20 * 4096, &[7; 4096], WriteTimes::Now).unwrap();
+                    model[20 * 4096..21 * 4096].fill(7);
+                }
+                "a source" => assert!(fs.refs.add(999, 0, (6..32).map(|page| (inode.ino, page)).collect())),
+                _ => {}
+            }
+            let before = addrs(&fs, &inode, 6..64);
+            let step = restore(&fs, &inode, why != "not read in order").unwrap();
+            assert_eq!((step.pages, step.moved), (6, 0), "{why}");
+            assert_eq!(addrs(&fs, &inode, 6..64), before, "{why}");
+            assert!(content(&fs, &inode) == model, "{why}");
+        }
+    }
+
+    #[test]
+    fn pages_that_others_are_made_from_keep_their_deltas() {
+        let (fs, inode, model) = with_deltas(8, 0..4);
+        assert!(fs.refs.add(999, 0, vec![(inode.ino, 2)]));
+        assert_eq!(restore(&fs, &inode, false).unwrap().pages, 3);
+        assert_eq!(deltas(&fs, &inode), [2]);
+        assert!(content(&fs, &inode) == model);
+    }
+
+    #[test]
+    fn a_large_file_is_restored_in_parts() {
+        let (fs, inode, model) = with_deltas(20 * 32, (0..20).map(|window| window * 32));
+        let first = restore(&fs, &inode, false).unwrap();
+        assert_eq!((first.pages, first.more, first.ends_file()), (16, true, false));
+        assert_eq!(deltas(&fs, &inode).len(), 4);
+        let last = restore(&fs, &inode, false).unwrap();
+        assert_eq!((last.pages, last.more), (4, false));
+        assert!(deltas(&fs, &inode).is_empty() && !fs.deltas().has_deltas(&inode));
+        assert!(content(&fs, &inode) == model);
+    }
+
+    #[test]
+    fn a_round_lists_files_with_deltas_and_judges_each_once() {
+        let (fs, inode, model) = with_deltas(40, 0..6);
+        let plain = new_inode(&fs, FileKind::Regular, b"plain", None);
+        let (restorer, activity) = (Restorer::default(), Activity::new(Duration::ZERO));
+        restorer.begin(&fs);
+        assert_eq!(*restorer.pending.lock(), [inode.ino]);
+        assert!(plain.ino != inode.ino && restorer.stats().rounds == 1);
+        let mut did = IdleReport::default();
+        activity.note();
+        restorer.restore_some(&fs, &activity, 64, &mut did).unwrap();
+        assert_eq!(did, IdleReport::default(), "something is wanted");
+        activity.idle_for(Duration::ZERO);
+        restorer.restore_some(&fs, &activity, 0, &mut did).unwrap();
+        assert_eq!(did, IdleReport::default(), "there is no budget");
+        restorer.restore_some(&fs, &activity, 64, &mut did).unwrap();
+        assert_eq!((did.files_judged, did.files_restored), (1, 0), "nobody reads it often");
+        assert!(restorer.pending.lock().is_empty() && deltas(&fs, &inode).len() == 6);
+        assert!(content(&fs, &inode) == model);
+    }
+
+    #[test]
+    fn nothing_is_restored_where_nothing_can_be_written() {
+        let (fs, inode, _) = with_deltas(8, 0..4);
+        fs.io.stop_writing("a test says so");
+        assert!(matches!(restore(&fs, &inode, false), Err(Error::ReadOnly)));
+        let did =
+            crate::upkeep::idle::idle_work(&fs, &Activity::new(Duration::ZERO), &Restorer::default(), 64);
+        assert_eq!(did.unwrap(), IdleReport::default());
+        inode.lock.write().dead = true;
+        assert_eq!(deltas(&fs, &inode).len(), 4);
+    }
+}

@@ -12,6 +12,7 @@
 
 mod evacuate;
 mod room;
+mod tests;
 mod victim;
 
 use crate::error::{Error, Result};
