@@ -13,7 +13,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is lost and the volume works; a repair tidies it.
+    /// Nothing is lost and the volume works; a repair tidies it, unless it [stays](Code::stays).
     Warning,
     /// The volume is inconsistent; a repair mends it.
     Error,

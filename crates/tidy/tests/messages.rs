@@ -1,8 +1,8 @@
 //! Everything that the program may say to people, in one list, so that its wording is read as a whole when it changes.
 //!
 //! The list is `messages.txt`, by file; `MEDFS_BLESS=1 cargo test -p medfs-tidy --test messages` writes it
-//! anew. Help texts are not in it: they are the manual pages. What the lab's workloads and tests say is not
-//! either.
+//! anew. Doc comments are not in it: they make the help of commands and their options. What literals say is,
+//! such as the help of mount options. What the lab's workloads and tests say is not.
 
 use medfs_tidy::code::Parsed;
 use medfs_tidy::{expect_none, read, root, sources};

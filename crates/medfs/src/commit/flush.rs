@@ -1,7 +1,9 @@
-//! When an fsync flushes the device: the option `fsync_mode`, in one place.
+//! Which flushes an fsync needs: the option `fsync_mode`, in one place.
 //!
-//! Invariants: rules 2 and 3 of `docs/ARCHITECTURE.md`. A flush is asked for here, or by a checkpoint, and
-//! nowhere else. Locks: none; the device's own are leaves.
+//! Invariants: rules 2 and 3 of `docs/ARCHITECTURE.md`. The flush before a last node is made in
+//! [`crate::commit::group_commit`], where no seal stands for it; what a record in NVRAM rests on is flushed in
+//! [`crate::commit::nvram`], in every mode. All others are made here, or by a checkpoint.
+//! Locks: none; the device's own are leaves.
 
 use crate::error::Result;
 use crate::options::FsyncMode;

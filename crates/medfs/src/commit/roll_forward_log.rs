@@ -2,8 +2,9 @@
 //!
 //! Order in strict mode (rules 2 and 3 of docs/ARCHITECTURE.md): data, and all but the last node; FLUSH; the
 //! last node, which carries the fsync mark; FLUSH. The first flush is left out where the node names nothing
-//! new. Nodes of one fsync are taken in the moment in which the version of its pages is closed, so that a crash
-//! shows the file as it was then.
+//! new, and where its seal tells what was stored ([`Before`]). The last node and both flushes are those of
+//! [`GroupCommit::write`]. Nodes of one fsync are taken in the moment in which the version of its pages is
+//! closed, so that a crash shows the file as it was then.
 //! Invariant: when a marked node is durable, every node before it in the log's chain is too, because nodes are placed
 //! and written under the `chain` lock and one flush follows.
 //! Locks: the set's; the inode's while pages are placed and nodes taken; `chain`.

@@ -41,8 +41,8 @@ pub(super) const SUMMARY_FOOTER: &[Field] = fields!(RawSummaryFooter: entry_type
 pub(super) const JOURNAL: &[Field] = fields!(RawJournal: count);
 pub(super) const ORPHANS: &[Field] = fields!(RawOrphanBlock: ino entry_count);
 pub(super) const INODE: &[Field] = fields!(RawInode:
-    i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_generation i_current_depth i_xattr_nid i_flags
-    i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
+    i_mode i_advise i_inline i_uid i_gid i_links i_size i_blocks i_atime i_ctime i_mtime i_atime_nsec i_ctime_nsec
+    i_mtime_nsec i_generation i_current_depth i_xattr_nid i_flags i_pino i_namelen i_name i_dir_level i_ext i_addr i_nid);
 pub(super) const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_xattr_size i_projid i_inode_checksum i_crtime
         i_compr_blocks i_compress_algorithm i_log_cluster_size i_compress_flag);
 pub(super) const DIRECT: &[Field] = fields!(RawDirectNode: addr);
