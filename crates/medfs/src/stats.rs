@@ -5,22 +5,37 @@ pub use crate::commit::nvram::NvramStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters that the engine's parts keep.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) checkpoints: AtomicU64,
-    pub(crate) fsyncs: AtomicU64,
-    pub(crate) fsyncs_dirty: AtomicU64,
-    pub(crate) fsyncs_with_checkpoint: AtomicU64,
-    pub(crate) dir_fsyncs_saved: AtomicU64,
-    pub(crate) sealed: AtomicU64,
-    pub(crate) flushed_first: AtomicU64,
-    pub(crate) in_place_blocks: AtomicU64,
-    pub(crate) gc_sections: AtomicU64,
-    pub(crate) gc_foreground: AtomicU64,
-    pub(crate) recovered_inodes: AtomicU64,
-    pub(crate) orphans_freed: AtomicU64,
-    pub(crate) damage_passed: AtomicU64,
+macro_rules! counters {
+    ($($name:ident)*) => {
+        /// Counters that the engine's parts keep, each under the name that it has in [`Stats`].
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Puts what was counted into the fields of the same names.
+            pub(crate) fn fill(&self, stats: &mut Stats) {
+                $(stats.$name = self.$name.load(Ordering::Relaxed);)*
+            }
+        }
+    };
+}
+
+counters! {
+    checkpoints
+    fsyncs
+    fsyncs_dirty
+    fsyncs_with_checkpoint
+    dir_fsyncs_saved
+    sealed
+    flushed_first
+    in_place_blocks
+    gc_sections
+    gc_foreground
+    recovered_inodes
+    orphans_freed
+    damage_passed
 }
 
 impl Counters {
@@ -137,7 +152,7 @@ pub struct CompressStats {
 }
 
 /// State and history of a volume since it was opened. Counts are blocks of 4 KiB unless the name says otherwise.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Default)]
 pub struct Stats {
     /// Blocks written, by cause.
     pub written: Written,

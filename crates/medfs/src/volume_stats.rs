@@ -27,22 +27,14 @@ impl Volume {
         let free_segments = fs.segs.lock().free.segments(FreeFor::Volume);
         let (shared_nodes, shared_inodes) = self.commit.ways.log.group.shared();
         let (inode_hits, inode_lookups) = fs.inodes.lookups();
-        Stats {
+        let mut stats = Stats {
             written,
             written_bytes: written.total() * BLOCK_SIZE as u64,
             read: get(&fs.io.counters.read),
             flushes: get(&fs.io.counters.flushes),
             discarded: get(&fs.io.counters.discarded),
-            checkpoints: get(&fs.counters.checkpoints),
-            fsyncs: get(&fs.counters.fsyncs),
-            fsyncs_dirty: get(&fs.counters.fsyncs_dirty),
-            fsyncs_with_checkpoint: get(&fs.counters.fsyncs_with_checkpoint),
-            dir_fsyncs_saved: get(&fs.counters.dir_fsyncs_saved),
-            sealed: get(&fs.counters.sealed),
-            flushed_first: get(&fs.counters.flushed_first),
             shared_nodes,
             shared_inodes,
-            in_place_blocks: get(&fs.counters.in_place_blocks),
             adaptive: self.commit.adaptive_stats(),
             nvram: self.commit.ways.nvram.as_ref().map(|nvram| nvram.stats(&self.commit)),
             deltas: fs.deltas.counters.stats(&fs.base_cache),
@@ -51,11 +43,6 @@ impl Volume {
             hotness: fs.hotness.stats(),
             restored: self.upkeep.restored(),
             compress: fs.clusters.blocks.counters.stats(),
-            gc_sections: get(&fs.counters.gc_sections),
-            gc_foreground: get(&fs.counters.gc_foreground),
-            recovered_inodes: get(&fs.counters.recovered_inodes),
-            orphans_freed: get(&fs.counters.orphans_freed),
-            damage_passed: get(&fs.counters.damage_passed),
             valid_blocks: counts.valid_blocks,
             valid_nodes: counts.valid_nodes,
             valid_inodes: counts.valid_inodes,
@@ -74,6 +61,9 @@ impl Volume {
             options: fs.in_force.clone(),
             read_only: self.is_read_only(),
             failure: fs.io.failure().map(str::to_owned),
-        }
+            ..Stats::default()
+        };
+        fs.counters.fill(&mut stats);
+        stats
     }
 }
