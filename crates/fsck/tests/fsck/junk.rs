@@ -595,7 +595,7 @@ fn a_volume_that_is_as_of_an_older_checkpoint_is_a_finding() {
     let pack: Vec<_> = (first..=last).map(|addr| (addr, junk(addr.into()))).collect();
     let dev = filled.damaged(&pack);
     let told = medfs::PastDamage::of(&opened(dev.clone(), true).unwrap()).unrecovered();
-    assert!(told.len() == 1 && told[0].1.contains("the one before"), "{told:?}");
+    assert!(told.len() == 1 && told[0].1.contains("the previous checkpoint"), "{told:?}");
     let report = check(&*dev, &Options::default(), &mut |_| {}).unwrap();
     assert!(report.has(Code::CheckpointOlder) && !report.is_clean(), "{:?}", report.findings);
     let done = repair(&*dev, &Options::default(), &mut |_| {}).unwrap();
