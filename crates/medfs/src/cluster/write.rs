@@ -90,7 +90,7 @@ impl ClusterPages<'_> {
             return damage.result();
         }
         let compact = state.pages.dirty(self.compact_start(inode)..);
-        let new = compact.filter(|(index, _)| placed.iter().all(|p| p.index != *index));
+        let new = compact.filter(|(index, page)| !placed.iter().any(|p| p.is(*index, page)));
         let new: Vec<DirtyPage> = new.map(|(index, page)| (index, page.clone())).collect();
         let done = self.place_plain(inode, &about.batch, new, placed);
         self.put_off(&mut damage, done)?;

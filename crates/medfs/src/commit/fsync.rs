@@ -1,6 +1,6 @@
 //! fsync: the one way by which files become durable.
 //!
-//! Order of what it asks: names ([`NameJournal`]), then the file is staged, the roll-forward log admits it or
+//! Order of what it asks: names ([`NameJudge`]), then the file is staged, the roll-forward log admits it or
 //! the checkpoint gets it, the sink commits, and what has to wait for other files or for room is tried again.
 //!
 //! The order in which files become durable: those that are made from blocks of another one before that, and
@@ -16,7 +16,7 @@ use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::durability::{Room, SyncPlan, Version};
-use crate::commit::name_journal::{DirNames, NameJournal};
+use crate::commit::name_journal::{DirNames, NameJudge};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
 use crate::file_ops::above::MakeDurable;
@@ -91,7 +91,7 @@ impl Commit {
             Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
             return CheckpointSink.now(self).map(|()| true);
         }
-        let names = NameJournal { commit: self };
+        let names = NameJudge { commit: self };
         if inode.is_dir() {
             let found = names.of_dir(inode)?;
             if found != DirNames::NeedsCheckpoint {
@@ -145,7 +145,7 @@ impl Commit {
             return Ok(Vec::new());
         }
         before_sync(self)?;
-        let names = NameJournal { commit: self };
+        let names = NameJudge { commit: self };
         let (plain, others): (Vec<_>, Vec<_>) = inodes.iter().partition(|inode| names.is_plain(inode));
         let mut others: Vec<Arc<Inode>> = others.into_iter().cloned().collect();
         let request = |inode| Request { inode, purpose, naming: Naming::AsItWas };

@@ -38,11 +38,11 @@ pub(crate) enum DirNames {
 
 /// The judge of names at a commit.
 #[derive(Clone, Copy)]
-pub(crate) struct NameJournal<'a> {
+pub(crate) struct NameJudge<'a> {
     pub(crate) commit: &'a Commit,
 }
 
-impl NameJournal<'_> {
+impl NameJudge<'_> {
     /// What a commit has to do about a file's name, after names that its own hides were made durable.
     pub(crate) fn of_file(self, inode: &Arc<Inode>) -> Result<Naming> {
         Ok(match self.settle(inode, MAX_SETTLED_NAMES)? {
@@ -53,7 +53,7 @@ impl NameJournal<'_> {
     }
 
     /// Whether a file's name is in nothing's way, and nothing has to be done about it. Whatever is in the way
-    /// shows again in [`NameJournal::of_file`].
+    /// shows again in [`NameJudge::of_file`].
     pub(crate) fn is_plain(self, inode: &Arc<Inode>) -> bool {
         !inode.is_dir() && self.settle(inode, MAX_SETTLED_NAMES).unwrap_or(false) && !self.is_renamed(inode)
     }
@@ -160,7 +160,7 @@ impl NameJournal<'_> {
         Ok(true)
     }
 
-    /// Whether a file's name is not yet durable and could be recorded: see [`NameJournal::may_record`].
+    /// Whether a file's name is not yet durable and could be recorded: see [`NameJudge::may_record`].
     fn is_renamed(self, inode: &Inode) -> bool {
         self.commit.is_delta_volume()
             && self.commit.since.ordered

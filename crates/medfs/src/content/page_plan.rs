@@ -103,6 +103,11 @@ impl Placed {
         Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm, compact: false }
     }
 
+    /// Whether it is this page, with this content. Another page may have come to a place meanwhile.
+    pub(crate) fn is(&self, index: u64, page: &Arc<Block>) -> bool {
+        self.index == index && Arc::ptr_eq(&self.page, page)
+    }
+
     /// What its block gets.
     pub(super) fn content(&self) -> &Block {
         self.content.as_ref().unwrap_or(&self.page)
@@ -140,9 +145,12 @@ impl Placing {
     /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an
     /// fsync leaves out is lost.
     pub(crate) fn leaves_out_none(&self, state: &InodeState, indices: &[u64]) -> bool {
-        let met: BTreeSet<u64> =
-            self.pages.iter().map(|p| p.index).chain(self.blocked.iter().copied()).collect();
-        self.outcome.is_err()
-            || indices.iter().all(|index| !state.pages.is_dirty(*index) || met.contains(index))
+        let placed: BTreeSet<_> = self.pages.iter().map(|p| (p.index, Arc::as_ptr(&p.page))).collect();
+        let has = |index: u64, page: &Arc<Block>| placed.contains(&(index, Arc::as_ptr(page)));
+        let met = |&index: &u64| match state.pages.get(index) {
+            Some(page) => has(index, page) || self.blocked.contains(&index),
+            None => true,
+        };
+        self.outcome.is_err() || indices.iter().all(met)
     }
 }

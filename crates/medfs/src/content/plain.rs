@@ -268,6 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_was_placed_with_older_content_stays_dirty() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        write(&content, &file, 0, &text(1, 2 * BLOCK_SIZE));
+        let mut placing = {
+            let mut state = file.lock.write();
+            content.place_pages(&file, &mut state, &[0, 1], Purpose::Background, &NoSources)
+        };
+        // As where a page changes, in the same moment, after it was placed.
+        placing.pages[0].page = std::sync::Arc::new(medfs_format::Block::ZERO);
+        content.write_placing(&file, placing, Cause::Data).expect("writes").1.unwrap();
+        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+        assert_eq!((dirty, content.pages.dirty()), (vec![0], 1));
+        assert!(read(&content, &file) == text(1, 2 * BLOCK_SIZE));
+        write_back(&content, &file, Purpose::Background);
+        forget_clean(&content, &file);
+        assert!(read(&content, &file) == text(1, 2 * BLOCK_SIZE));
+    }
+
+    #[test]
     fn copies_for_closed_versions_count_against_the_cache() {
         let content = plain("");
         let file = new_file(&content, b"f", None);

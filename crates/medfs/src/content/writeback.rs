@@ -120,7 +120,7 @@ impl Content {
     }
 
     /// Drops the version that placed pages were closed in: they have been written, or could not be. Those that
-    /// changed since it was closed stay dirty, as do all after a failure.
+    /// changed since they were placed stay dirty, as do all after a failure.
     pub(crate) fn pages_written(
         &self,
         inode: &Inode,
@@ -133,11 +133,9 @@ impl Content {
         if written.is_ok() {
             state.data_mark = self.io.write_mark();
             for p in placed {
-                debug_assert!(
-                    state.pages.page_in(version, p.index).is_none_or(|page| Arc::ptr_eq(page, &p.page)),
-                    "a page is placed as its version has it"
-                );
-                if state.pages.is_as_in(version, p.index) {
+                // A page may have changed after it was placed and before the version was closed.
+                let placed = state.pages.page_in(version, p.index).is_some_and(|page| p.is(p.index, page));
+                if placed && state.pages.is_as_in(version, p.index) {
                     self.page_is_clean(inode, state, p.index, p.page);
                 }
             }

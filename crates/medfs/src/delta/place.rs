@@ -159,9 +159,9 @@ impl Placer<'_> {
             placing.blocked.extend(self.give_up_pending(self.inode.ino, waiting));
         }
         let start = self.compact_start(self.inode);
-        let placed = |index: &u64| placing.pages.iter().any(|p| p.index == *index);
-        let compact = state.pages.dirty(start..).map(|(index, _)| index);
-        let compact: Vec<u64> = compact.filter(|index| !placed(index)).collect();
+        let new = state.pages.dirty(start..);
+        let new = new.filter(|(index, page)| !placing.pages.iter().any(|p| p.is(*index, page)));
+        let compact: Vec<u64> = new.map(|(index, _)| index).collect();
         let placed = self.place_all(state, &compact, &about, placing);
         self.put_off(&mut damage, placed)?;
         damage.result()
