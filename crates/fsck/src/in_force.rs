@@ -137,7 +137,7 @@ fn beside_a_broken_one(
                  'medfs get --salvage' brings the files of that one where it is complete otherwise"
             ),
         ),
-        Left::Header { other_is_blank: false, .. } => {
+        Left::Header { first_is_blank: false, .. } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }
         Left::Header { .. } => (Code::CheckpointPack, place),
@@ -227,11 +227,12 @@ fn readable(medium: &Medium<'_>) -> impl FnMut(BlockAddr) -> io::Result<Option<B
 
 /// What is left of a damaged pack.
 enum Left {
-    /// One of its headers. Power loss puts no zeros in the place of the other one, and a sector that cannot
-    /// be read is none of its doing.
+    /// One of its headers. Power loss puts no zeros in the place of the first one, and a sector that cannot be
+    /// read is none of its doing. In the place of the last one may be the summary of a log without entries, which
+    /// is zeros, of a checkpoint that was being made.
     Header {
         version: u64,
-        other_is_blank: bool,
+        first_is_blank: bool,
     },
     /// A part of the first one.
     Torn,
@@ -247,12 +248,8 @@ fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Resu
     };
     let header = RawCheckpoint::in_block(&header);
     let first = medium.read(start)?;
-    let first_is_it = verify_checksum(&first, start).is_ok()
-        && RawCheckpoint::in_block(&first).checkpoint_ver == header.checkpoint_ver;
-    let last = start + header.cp_pack_total_block_count.get() - 1;
-    let other = medium.read(if first_is_it { last } else { start })?;
-    let other_is_blank = other.0.iter().all(|&byte| byte == 0);
-    Ok(Left::Header { version: header.checkpoint_ver.get(), other_is_blank })
+    let first_is_blank = first.0.iter().all(|&byte| byte == 0);
+    Ok(Left::Header { version: header.checkpoint_ver.get(), first_is_blank })
 }
 
 /// Whether nodes were written after a pack's checkpoint: a later one may have been made.

@@ -251,6 +251,11 @@ pub fn replay(setup: &Setup, workload: Workload) -> Report {
 }
 
 impl Step {
+    /// What it does, one after the other. A checkpoint may come in between, so that each part counts.
+    pub(crate) fn parts(&self) -> Vec<Op> {
+        self.op.parts().into_iter().chain(self.made_durable()).collect()
+    }
+
     /// The operation that makes it durable.
     pub(crate) fn made_durable(&self) -> Option<Op> {
         let file = Target::Path(self.subject);
@@ -295,7 +300,7 @@ fn run_one(
         }
     };
     for step in &workload.0 {
-        for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
+        for op in step.parts() {
             let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
             history.push(session.model.clone(), durable);
             session.steps.iter_mut().for_each(|steps| history.note_within(std::mem::take(steps)));

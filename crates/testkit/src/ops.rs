@@ -6,6 +6,7 @@
 
 mod generator;
 
+use crate::model::PAGE;
 pub use generator::Generator;
 use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
 
@@ -255,6 +256,19 @@ pub enum Op {
     Remount,
     /// Drops without closing and mounts again: what was fsynced must be there.
     Crash,
+}
+
+impl Op {
+    /// The operations of which it is made, one after the other: the writes of a patch, otherwise itself.
+    pub fn parts(&self) -> Vec<Op> {
+        let &Op::Patch { file, first, count, len, seed } = self else { return vec![self.clone()] };
+        let pages = u64::from(first)..u64::from(first) + u64::from(count);
+        let write = |page: u64| {
+            let offset = page * PAGE + (page * 331 + u64::from(seed) * 13) % (PAGE - u64::from(len));
+            Op::Write { file, offset, len: u32::from(len), seed }
+        };
+        pages.map(write).collect()
+    }
 }
 
 /// Names of extended attributes by number.

@@ -107,7 +107,7 @@ impl Run<'_> {
         let mut history = History::new(session.model.clone());
         recorder.mark(OPENED);
         for step in &workload.0 {
-            for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
+            for op in step.parts() {
                 let durable = session.apply(&op).map_err(|e| format!("[{workload}], {op:?}: {e}"))?;
                 history.push(session.model.clone(), durable);
                 recorder.mark(OPENED + history.len() as u64);

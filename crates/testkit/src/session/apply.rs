@@ -23,9 +23,7 @@ impl Session {
             Op::LinkSlot { slot, to } => Names(self).link_slot(slot, to),
             Op::Close { slot } => Names(self).close(slot),
             Op::Write { file, offset, len, seed } => Contents(self).write_pattern(file, offset, len, seed),
-            Op::Patch { file, first, count, len, seed } => {
-                Contents(self).patch(file, first, count, len, seed)
-            }
+            Op::Patch { file, .. } => Contents(self).patch(op, file),
             Op::Frames { dir, journal, first, count, seed } => {
                 Contents(self).frames(dir, journal, first, count, seed)
             }

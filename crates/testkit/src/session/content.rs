@@ -28,13 +28,12 @@ impl Contents<'_> {
         NOTHING
     }
 
-    pub(super) fn patch(&mut self, file: Target, first: u16, count: u8, len: u16, seed: u8) -> Applied {
+    pub(super) fn patch(&mut self, patch: &Op, file: Target) -> Applied {
         if self.0.regular(file).is_none() {
             return Ok(None);
         }
-        for page in u64::from(first)..u64::from(first) + u64::from(count) {
-            let offset = page * PAGE + (page * 331 + u64::from(seed) * 13) % (PAGE - u64::from(len));
-            self.0.apply(&Op::Write { file, offset, len: u32::from(len), seed })?;
+        for write in patch.parts() {
+            self.0.apply(&write)?;
         }
         NOTHING
     }
