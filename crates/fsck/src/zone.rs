@@ -60,7 +60,7 @@ impl Judgement<'_> {
         self.findings.add(
             Code::DeltaPlace,
             format!(
-                "{}: a delta zone, but the inode's flags say it has no attributes",
+                "{}: a delta zone, but the inode says that it has no attributes",
                 inode_name(f.ino, inode)
             ),
         );

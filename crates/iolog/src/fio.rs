@@ -156,10 +156,10 @@ mod tests {
             ("fio version 2 iolog\n/a dance", "'dance' is not an action"),
             ("fio version 2 iolog\n/a write 0 x", "the length is 'x'"),
             ("fio version 2 iolog\n/a read", "the offset is missing"),
-            ("fio version 2 iolog\n/a wait 18446744073709551615", "too far off"),
+            ("fio version 2 iolog\n/a wait 18446744073709551615", "the time is out of range"),
             ("fio version 3 iolog\n/a add", "the time is '/a'"),
             ("fio version 3 iolog\n5", "the file is missing"),
-            ("fio version 3 iolog\n18446744073709551615 /a add", "too far off"),
+            ("fio version 3 iolog\n18446744073709551615 /a add", "the time is out of range"),
         ] {
             let mut log = Iolog::default();
             let message = text.lines().find_map(|line| log.line(line).err()).expect("a line is refused");

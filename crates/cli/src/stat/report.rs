@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
         match &derived.lifetime {
             Some(life) => {
                 let (without, cycles) = (lifetime::show(life.years_without), life.card.pe_cycles);
-                let without = format!("estimate for {cycles} cycles; {without} without deltas");
+                let without = format!("{cycles} cycles; {without} without deltas");
                 self.row("lifetime of the card", &lifetime::show(life.years), &without);
             }
             None => self.row("lifetime of the card", "-", "estimated after a minute with writes"),

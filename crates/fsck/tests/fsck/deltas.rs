@@ -89,10 +89,10 @@ const FAULTS: &[Fault] = &[
         |b| inject::change(&b.dev, &Target::Zone(b.ino), "used", |used| used + 3).expect("set"),
         &[],
     ),
-    (Code::DeltaPlace, "denies", |b| b.entry("h_magic", 0), &[]),
+    (Code::DeltaPlace, "says that it has no attributes", |b| b.entry("h_magic", 0), &[]),
     (
         Code::DeltaPlace,
-        "denies",
+        "says that it has no attributes",
         |b| inject::change(&b.dev, &Target::Inode(b.ino), "i_inline", |flags| flags & !1).expect("set"),
         &[],
     ),
