@@ -65,7 +65,7 @@ pub struct Workload(pub Vec<Step>);
 impl Workload {
     /// Its operations, what makes them durable among them.
     pub fn ops(&self) -> Vec<Op> {
-        self.0.iter().flat_map(|step| [Some(step.op.clone()), step.made_durable()]).flatten().collect()
+        self.0.iter().flat_map(Step::ops).collect()
     }
 }
 
@@ -252,12 +252,17 @@ pub fn replay(setup: &Setup, workload: Workload) -> Report {
 
 impl Step {
     /// What it does, one after the other. A checkpoint may come in between, so that each part counts.
-    pub(crate) fn parts(&self) -> Vec<Op> {
-        self.op.parts().into_iter().chain(self.made_durable()).collect()
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Op> {
+        self.ops().flat_map(|op| op.parts())
+    }
+
+    /// Its operation, and the one that makes it durable.
+    fn ops(&self) -> impl Iterator<Item = Op> {
+        [Some(self.op.clone()), self.made_durable()].into_iter().flatten()
     }
 
     /// The operation that makes it durable.
-    pub(crate) fn made_durable(&self) -> Option<Op> {
+    fn made_durable(&self) -> Option<Op> {
         let file = Target::Path(self.subject);
         match self.persist {
             Persist::Nothing => None,

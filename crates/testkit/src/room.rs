@@ -62,11 +62,7 @@ impl Kind {
 
     /// Runs a workload where nothing is in its way.
     pub fn course(&self, workload: &Workload) -> Result<Course, String> {
-        let mut ops = Vec::new();
-        for step in &workload.0 {
-            ops.push(step.op.clone());
-            ops.extend(step.made_durable());
-        }
+        let mut ops = workload.ops();
         // The last one makes the logs of directories part of every workload.
         ops.push(Op::Checkpoint);
         let volume = self.mount(&Arc::new(self.base.snapshot()))?;
@@ -152,11 +148,9 @@ impl Kind {
         let mut session = Session::new(volume.clone())?;
         session.crowded = true;
         let mut history = History::new(session.model.clone());
-        for step in &workload.0 {
-            for op in [Some(step.op.clone()), step.made_durable()].into_iter().flatten() {
-                let durable = guarded(|| session.apply(&op)).map_err(|e| format!("{op:?}: {e}"))?;
-                history.push(session.model.clone(), durable);
-            }
+        for op in workload.ops() {
+            let durable = guarded(|| session.apply(&op)).map_err(|e| format!("{op:?}: {e}"))?;
+            history.push(session.model.clone(), durable);
         }
         let ops = history.len();
         self.judge(&device, &history, ops, ops, None).map_err(|e| format!("at the end: {e}"))?;
