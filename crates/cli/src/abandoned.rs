@@ -1,7 +1,6 @@
 //! A mount whose daemon has ended: every call on it fails with "not connected", which names no way out.
 
 use anyhow::{Result, bail};
-use medfs_device::mounts::mounts;
 use medfs_fuse::control;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +19,6 @@ pub(crate) fn refuse(path: &Path) -> Result<()> {
 /// The directory that a path's volume is mounted on.
 fn mount_point(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let all = mounts(None).unwrap_or_default();
-    let above = all.iter().filter(|mount| mount.is_medfs() && absolute.starts_with(&mount.on));
-    above.max_by_key(|mount| mount.on.components().count()).map_or(path.to_owned(), |mount| mount.on.clone())
+    let is_mount = |dir: &&Path| control::find_mount(dir).is_ok_and(|mount| mount.is_some());
+    absolute.ancestors().find(is_mount).unwrap_or(path).to_owned()
 }
