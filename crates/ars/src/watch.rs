@@ -105,7 +105,7 @@ impl<'v> Watch<'v> {
         let name = table.names.get(&ino).cloned().unwrap_or_default();
         let seen = table.files.entry(ino).or_insert_with(|| Seen { name, ..Seen::default() });
         seen.end = features;
-        if wrote && medfs::habits::is_judged_at(features[Feature::Writes as usize]) {
+        if wrote && ars::is_judged_at(features[Feature::Writes as usize]) {
             seen.judged.push(features);
         }
     }

@@ -5,8 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion};
 use medfs::ars::{self, Class, Feature, Tree, TreeNode};
-use medfs::habits::Wrote;
-use medfs::hotness::Hcluster;
+use medfs::profile::{Profiles, Wrote};
 use medfs::{ManualClock, Timestamp};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,8 +13,8 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// As many files as said, of all groups, with a history.
-fn files(count: u32) -> Hcluster {
-    let h = Hcluster::new(WINDOW, 1 << 18, Duration::ZERO);
+fn files(count: u32) -> Profiles {
+    let h = Profiles::new(WINDOW, 1 << 18, Duration::ZERO);
     for ino in 0..count {
         for _ in 0..[1, 60][ino as usize % 2] {
             h.note_read(ino, 0, 1);
@@ -41,9 +40,11 @@ fn calls(c: &mut Criterion) {
         c.bench_with_input(BenchmarkId::new("note_write", count), &count, |b, _| {
             b.iter(|| h.note_write(next(), &Wrote::of_pages(1)));
         });
-        c.bench_with_input(BenchmarkId::new("of", count), &count, |b, _| b.iter(|| black_box(h.of(next()))));
+        c.bench_with_input(BenchmarkId::new("hotness", count), &count, |b, _| {
+            b.iter(|| black_box(h.hotness(next())))
+        });
     }
-    let h = Hcluster::new(WINDOW, 1 << 16, Duration::ZERO);
+    let h = Profiles::new(WINDOW, 1 << 16, Duration::ZERO);
     let mut ino = 0u32;
     c.bench_function("note_write of ever new files, the table full", |b| {
         b.iter(|| {

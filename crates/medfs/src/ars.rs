@@ -6,7 +6,7 @@
 //! with a warning where it is found: then the built-in one counts. Locks: those of reading an attribute, and
 //! leaves.
 
-use crate::content::reserved_files::{self, features_of};
+use crate::content::reserved_files;
 use crate::error::{Error, Posix, Result};
 use crate::extents::Extent;
 use crate::options::{PlacementPolicy, ReserveFiles};
@@ -16,6 +16,7 @@ use medfs_format::Ino;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+pub use crate::profile::is_judged_at;
 pub use medfs_format::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 
 /// Whether an attribute is the volume's tree.
@@ -62,7 +63,8 @@ pub(crate) fn learn(fs: &Names) {
 /// The features of a file that was written since the volume was opened; see [`Judgement::of`].
 pub fn features(volume: &Volume, ino: Ino) -> Result<Option<Values>> {
     let inode = volume.commit.inode(ino)?;
-    Ok(volume.commit.hotness.profile(ino).map(|profile| inode.raw(|r| features_of(&profile, r))))
+    let fs = &volume.commit;
+    Ok(fs.profiles.known(ino).map(|known| known.features(fs.class(&inode))))
 }
 
 /// What is known of a file that was written since the volume was opened, and what the tree says of it.
@@ -84,14 +86,14 @@ impl Judgement {
     pub fn of(volume: &Volume, ino: Ino) -> Result<Option<Judgement>> {
         let fs = &volume.commit;
         let inode = fs.inode(ino)?;
-        let Some(profile) = fs.hotness.profile(ino) else { return Ok(None) };
-        let features = inode.raw(|r| features_of(&profile, r));
+        let Some(known) = fs.profiles.known(ino) else { return Ok(None) };
+        let features = known.features(fs.class(&inode));
         let tree = tree(fs);
         let path = tree.path(&features).map(|at| tree.nodes()[at]).collect();
         Ok(Some(Judgement {
             features,
             path,
-            class: profile.standing.class,
+            class: known.standing.class,
             reserved: fs.placement.reserved(ino),
         }))
     }

@@ -41,7 +41,6 @@ mod layout;
 mod map;
 mod mount;
 mod past_damage;
-mod profile;
 mod ranks;
 mod tree;
 mod upkeep;
@@ -54,6 +53,7 @@ pub mod convert;
 pub mod error;
 pub mod files;
 pub mod options;
+pub mod profile;
 pub mod stats;
 #[doc(hidden)]
 pub mod testing;
@@ -74,8 +74,7 @@ pub use options::{
     LossBounds, Mode, MountOptions, NvramOption, NvramPlace, PlacementPolicy, ReserveFiles, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
-pub use profile::habits;
-pub use profile::hotness::{self, Hotness};
+pub use profile::Hotness;
 pub use stats::{
     AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, NvramStats, RestoreStats, Stats,
     Written, ZoneStats,

@@ -29,7 +29,7 @@ use crate::map::inode::Scope;
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
 use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
-use crate::profile::hotness::{Hcluster, MOST_FILES};
+use crate::profile::table::{MOST_FILES, Profiles};
 use crate::stats::Counters;
 use crate::tree::Tree;
 use crate::tree::name_journal::NameJournal;
@@ -243,7 +243,7 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
 }
 
 /// The policy that says where data blocks go.
-fn placement(opts: &MountOptions, profiles: &Arc<Hcluster>) -> Box<dyn Placement> {
+fn placement(opts: &MountOptions, profiles: &Arc<Profiles>) -> Box<dyn Placement> {
     let kernel = KernelPlacement::new(opts);
     match opts.placement {
         PlacementPolicy::Log => Box::new(kernel),
@@ -281,15 +281,15 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
     let plain: Arc<dyn Updates> = if delta_volume { deltas.clone() } else { Arc::new(Plain) };
     let clusters = Arc::new(Clusters::new(blocks, plain.clone()));
     let settled = settled(&opts, &store, &deltas, read_only);
-    let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, store.clock.monotonic()));
+    let profiles = Arc::new(Profiles::new(opts.hot_window, MOST_FILES, store.clock.monotonic()));
     let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
     let content = Content {
-        placement: placement(&settled, &hotness),
+        placement: placement(&settled, &profiles),
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
         base_cache: BaseCache::new(bases),
         costs: Mutex::default(),
         refs: BlockRefs::default(),
-        hotness,
+        profiles,
         storages: Storages { plain, clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>) },
         opts,
         map: Map::over(store, read_only, since),

@@ -9,7 +9,7 @@ use crate::error::{Error, Posix, Result};
 use crate::file_ops::Folded;
 use crate::mount::{check_root, mount};
 use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
-use crate::profile::hotness::Hotness;
+use crate::profile::Hotness;
 use crate::types::*;
 use crate::upkeep::Upkeep;
 use crate::upkeep::gc::Gc;
@@ -165,7 +165,7 @@ impl Volume {
 
     /// How busy a file is, as far as is known.
     pub fn hotness(&self, ino: Ino) -> Hotness {
-        self.commit.hotness.of(ino)
+        self.commit.profiles.hotness(ino)
     }
 
     /// Space of the volume.

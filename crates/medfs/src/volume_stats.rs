@@ -40,7 +40,7 @@ impl Volume {
             deltas: fs.deltas.counters.stats(&fs.base_cache),
             zones: fs.deltas().zone_stats(),
             fpc: fs.deltas().fpc_stats(),
-            hotness: fs.hotness.stats(),
+            hotness: fs.profiles.stats(),
             restored: self.upkeep.restored(),
             compress: fs.clusters.blocks.counters.stats(),
             valid_blocks: counts.valid_blocks,

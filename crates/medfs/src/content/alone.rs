@@ -16,7 +16,7 @@ use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
 use crate::map::{Map, alone};
 use crate::options::{MountOptions, PlacementPolicy};
-use crate::profile::hotness::{Hcluster, MOST_FILES};
+use crate::profile::table::{MOST_FILES, Profiles};
 use crate::types::FallocateMode;
 use medfs_format::compress::Compression;
 use medfs_format::node::FileKind;
@@ -66,12 +66,12 @@ pub(crate) fn content(
     storages: impl FnOnce(&MountOptions) -> Storages,
 ) -> Content {
     let store = alone::store(alone::device(200, deltas, features), opts.scatter());
-    let hotness = Arc::new(Hcluster::new(opts.hot_window, MOST_FILES, std::time::Duration::ZERO));
+    let profiles = Arc::new(Profiles::new(opts.hot_window, MOST_FILES, std::time::Duration::ZERO));
     let kernel = KernelPlacement::new(&opts);
     let placement: Box<dyn Placement> = match opts.placement {
         PlacementPolicy::Log => Box::new(kernel),
         PlacementPolicy::Reserve => {
-            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, &hotness)))
+            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, &profiles)))
         }
     };
     Content {
@@ -81,7 +81,7 @@ pub(crate) fn content(
         base_cache: BaseCache::new(CACHED),
         costs: Mutex::default(),
         refs: BlockRefs::default(),
-        hotness,
+        profiles,
         map: Map::over(store, false, SinceCheckpoint::new(false)),
         opts,
     }

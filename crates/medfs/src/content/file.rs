@@ -9,7 +9,7 @@ use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState, set_atime};
 use crate::options::Atime;
-use crate::profile::habits::Wrote;
+use crate::profile::Wrote;
 use crate::types::{FileFlags, Timestamp};
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
@@ -64,7 +64,7 @@ impl Content {
             self.read_seen(&inode, &state, offset, buf)?;
         }
         drop(state);
-        self.hotness.note_read(ino, offset / PAGE, pages_touched(offset, len));
+        self.profiles.note_read(ino, offset / PAGE, pages_touched(offset, len));
         self.note_access(&inode);
         Ok(len)
     }
@@ -150,8 +150,8 @@ impl Content {
         self.check_size(inode, end)?;
         self.check_not_released(inode)?;
         let wrote = Wrote::new(offset, data.len(), inode.size());
-        if let Some(profile) = self.hotness.note_write(inode.ino, &wrote) {
-            self.placement.judge(inode, &profile, &self.store);
+        if let Some(known) = self.profiles.note_write(inode.ino, &wrote) {
+            self.placement.judge(inode, &known, &self.store);
         }
         if state.pages.draft().is_some() {
             self.atomic_write(inode).write(&mut state, offset, data)?;
@@ -265,7 +265,7 @@ impl Content {
         self.check_size(inode, size)?;
         let old = inode.size();
         if size < old {
-            self.hotness.note_truncation(inode.ino);
+            self.profiles.note_truncation(inode.ino);
         }
         if inode.is_inline() {
             let range = self.slots(inode).inline_content_range();

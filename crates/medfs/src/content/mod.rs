@@ -48,12 +48,15 @@ pub(crate) mod storage;
 pub(crate) mod writeback;
 
 use crate::map::Map;
-use crate::map::inode::Inode;
+use crate::map::inode::{self, Inode};
 use crate::map::refs::BlockRefs;
 use crate::options::MountOptions;
-use crate::profile::hotness::Hcluster;
+use crate::profile::Profiles;
+use crate::profile::file_class::FileClass;
 use base_cache::BaseCache;
 use cost_model::Costs;
+use medfs_format::Ino;
+use medfs_format::node::RawInode;
 use medfs_sync::Mutex;
 use page_cache::Pages;
 use placement::Placement;
@@ -74,7 +77,7 @@ pub(crate) struct Content {
     /// Which blocks other pages need.
     pub(crate) refs: BlockRefs,
     /// What is known of each file.
-    pub(crate) hotness: Arc<Hcluster>,
+    pub(crate) profiles: Arc<Profiles>,
     pub(crate) storages: Storages,
 }
 
@@ -85,6 +88,17 @@ pub(crate) struct Storages {
 }
 
 impl Content {
+    /// Writes into an inode which name it has.
+    pub(crate) fn set_name(&self, ino: Ino, r: &mut RawInode, parent: Ino, name: &[u8]) {
+        inode::set_name(r, parent, name);
+        self.profiles.note_name(ino, FileClass::of(r));
+    }
+
+    /// What the name of a file says.
+    pub(crate) fn class(&self, inode: &Inode) -> FileClass {
+        inode.raw(|r| self.profiles.class(inode.ino, r))
+    }
+
     /// How the pages of a file are stored.
     pub(crate) fn storage(&self, inode: &Inode) -> &dyn PageStorage {
         match &self.storages.clusters {

@@ -5,7 +5,7 @@
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::options::{DurabilityMode, InPlace, MountOptions, Occasion};
-use crate::profile::habits::FileProfile;
+use crate::profile::Known;
 use medfs_format::ars::Tree;
 use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
@@ -175,7 +175,7 @@ pub(crate) trait Placement: Send + Sync {
     }
 
     /// A write is about to change a file of which so much is known by now: it is judged where its pages belong.
-    fn judge(&self, _: &Inode, _: &FileProfile, _: &Store) {}
+    fn judge(&self, _: &Inode, _: &Known, _: &Store) {}
 
     /// The decision tree to judge by from now on.
     fn learn(&self, _: Tree) {}

@@ -23,7 +23,7 @@ use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purp
 use crate::content::reserved_files::ReservedFiles;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::profile::habits::FileProfile;
+use crate::profile::Known;
 use medfs_format::ars::Tree;
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
@@ -307,7 +307,7 @@ impl Placement for ReservePlacement {
         !given.is_empty()
     }
 
-    fn judge(&self, inode: &Inode, profile: &FileProfile, store: &Store) {
+    fn judge(&self, inode: &Inode, profile: &Known, store: &Store) {
         self.which.judge(inode, profile);
         let batch = Batch::of(inode, Purpose::Background, 0);
         if !self.which.has(&batch) && self.files.lock().has(inode.ino) {

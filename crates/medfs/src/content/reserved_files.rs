@@ -5,16 +5,16 @@
 //! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement; what a
 //! file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
 //! allocates nothing.
-//! Locks: `tree` and `kin` are leaves, held for a look; so is what [`Hcluster`] takes.
+//! Locks: `tree` and `kin` are leaves, held for a look; so is what [`Profiles`] takes.
 
 use crate::content::placement::Batch;
 use crate::map::inode::Inode;
 use crate::options::ReserveFiles;
-use crate::profile::file_class::FileClass;
-use crate::profile::habits::{FIRST_JUDGED, FileProfile, Standing};
-use crate::profile::hotness::Hcluster;
+use crate::profile::file_profile::FIRST_JUDGED;
 use crate::profile::kin::{Kin, KinKey};
-use medfs_format::ars::{Class, Tree, Values};
+use crate::profile::{Known, Profiles, Standing};
+use medfs_format::Ino;
+use medfs_format::ars::{Class, Tree};
 use medfs_format::node::RawInode;
 use medfs_sync::Mutex;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) trait ReservedFiles: Send + Sync {
     fn has(&self, batch: &Batch) -> bool;
 
     /// A write is about to change a file of which so much is known by now.
-    fn judge(&self, _: &Inode, _: &FileProfile) {}
+    fn judge(&self, _: &Inode, _: &Known) {}
 
     /// The decision tree to judge by from now on.
     fn learn(&self, _: Tree) {}
@@ -35,7 +35,7 @@ pub(crate) trait ReservedFiles: Send + Sync {
 }
 
 /// The policy of an option.
-pub(crate) fn of(option: ReserveFiles, profiles: &Arc<Hcluster>) -> Box<dyn ReservedFiles> {
+pub(crate) fn of(option: ReserveFiles, profiles: &Arc<Profiles>) -> Box<dyn ReservedFiles> {
     match option {
         ReserveFiles::All => Box::new(AllFiles),
         ReserveFiles::Pinned => Box::new(PinnedFiles),
@@ -67,25 +67,15 @@ impl ReservedFiles for PinnedFiles {
 
 /// Those that the tree chooses, and pinned ones.
 struct JudgedFiles {
-    profiles: Arc<Hcluster>,
+    profiles: Arc<Profiles>,
     tree: Mutex<Arc<Tree>>,
     kin: Mutex<Kin>,
 }
 
-/// The features of a file, its name's among them.
-pub(crate) fn features_of(profile: &FileProfile, r: &RawInode) -> Values {
-    profile.features(match FileClass::of(r) {
-        FileClass::Other => 0,
-        FileClass::Database => 1,
-        FileClass::RollbackJournal => 2,
-        FileClass::Wal => 3,
-    })
-}
-
 impl JudgedFiles {
-    fn said(&self, profile: &FileProfile, r: &RawInode) -> Class {
+    fn said(&self, ino: Ino, known: &Known, r: &RawInode) -> Class {
         let tree = self.tree.lock().clone();
-        tree.judge(&features_of(profile, r)).0
+        tree.judge(&known.features(self.profiles.class(ino, r))).0
     }
 }
 
@@ -94,14 +84,14 @@ impl ReservedFiles for JudgedFiles {
         batch.pinned || self.profiles.standing(batch.ino).class == Class::Reserve
     }
 
-    fn judge(&self, inode: &Inode, profile: &FileProfile) {
+    fn judge(&self, inode: &Inode, known: &Known) {
         let standing = inode.raw(|r| {
             let key = KinKey::of(r);
-            if profile.writes() < FIRST_JUDGED {
+            if known.writes() < FIRST_JUDGED {
                 return Standing { class: self.kin.lock().expected(key), doubted: false };
             }
-            let standing = profile.standing.judged(self.said(profile, r));
-            if profile.writes() > FIRST_JUDGED && !standing.doubted {
+            let standing = known.standing.judged(self.said(inode.ino, known, r));
+            if known.writes() > FIRST_JUDGED && !standing.doubted {
                 self.kin.lock().note(key, standing.class);
             }
             standing
@@ -114,8 +104,8 @@ impl ReservedFiles for JudgedFiles {
     }
 
     fn ended(&self, inode: &Inode) {
-        if let Some(profile) = self.profiles.profile(inode.ino) {
-            inode.raw(|r| self.kin.lock().note(KinKey::of(r), self.said(&profile, r)));
+        if let Some(known) = self.profiles.known(inode.ino) {
+            inode.raw(|r| self.kin.lock().note(KinKey::of(r), self.said(inode.ino, &known, r)));
         }
     }
 }
@@ -160,7 +150,7 @@ pub(crate) mod built_in {
         use medfs_format::ars::Values;
 
         #[test]
-        fn it_is_sound_and_a_file_without_habits_is_nothing_special() {
+        fn it_is_sound_and_a_file_without_writes_is_nothing_special() {
             assert_eq!(tree().judge(&Values::default()).0, Class::Log);
         }
     }

@@ -51,8 +51,7 @@ impl DeltaPages<'_> {
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
     fn compares_with_blocks(&self, inode: &Inode, about: &Decide<'_>) -> bool {
         let repeats = || {
-            self.deltas.repeats
-                && matches!(inode.raw(FileClass::of), FileClass::RollbackJournal | FileClass::Wal)
+            self.deltas.repeats && matches!(self.class(inode), FileClass::RollbackJournal | FileClass::Wal)
         };
         about.deltas
             && about.inode_due

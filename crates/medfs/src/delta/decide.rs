@@ -14,7 +14,7 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::refs::Need;
 use crate::options::CompactFiles;
-use crate::profile::hotness::Hotness;
+use crate::profile::Hotness;
 use crate::stats::Counters;
 use medfs_format::delta::COMPACT_ROOM;
 use std::ops::Range;
@@ -118,7 +118,7 @@ impl DeltaPages<'_> {
     pub(crate) fn compacts(&self, inode: &Inode) -> bool {
         self.may_compact(inode)
             && (self.opts.compact_files == CompactFiles::All
-                || self.hotness.of(inode.ino) == Hotness::WriteHot)
+                || self.profiles.hotness(inode.ino) == Hotness::WriteHot)
     }
 
     /// Whether records of this file can go into compact pages.

@@ -107,6 +107,6 @@ impl DeltaPages<'_> {
 
     /// Dirty pages of a file up to which it is taken for one that changes little.
     pub(super) fn most_dirty(&self, inode: &Inode) -> usize {
-        if inode.raw(FileClass::of) == FileClass::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX }
+        if self.class(inode) == FileClass::Database { READ_BASES_MAX_DATABASE } else { READ_BASES_MAX }
     }
 }

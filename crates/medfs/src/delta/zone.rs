@@ -190,7 +190,7 @@ impl Zone<'_> {
         if self.deltas.alone.is_some() {
             return MARKS_SLOTS;
         }
-        match self.inode.raw(FileClass::of) {
+        match self.class(self.inode) {
             FileClass::Wal if self.is_compressed(self.inode) => 0,
             FileClass::Wal if self.deltas.repeats && self.deltas.has_compact() => LOG_SLOTS,
             FileClass::RollbackJournal | FileClass::Database | FileClass::Other => KEPT_SLOTS,

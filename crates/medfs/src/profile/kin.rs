@@ -1,6 +1,6 @@
 //! Kin: what became of earlier files of the same directory and name pattern, for files of which nothing is known yet.
 //!
-//! Purpose: a file is judged at its first write, when it has no habits.
+//! Purpose: a file is judged at its first write, when nothing was counted of it.
 //! Invariants: a fixed number of patterns is remembered; a newer one takes the place of another with the same
 //! slot. Nothing is on disk. Locks: none of its own.
 

@@ -7,7 +7,7 @@
 
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
-use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime, set_name};
+use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime};
 use crate::map::xattr_area::XattrArea;
 use crate::tree::Tree;
 use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
@@ -211,7 +211,7 @@ impl Tree {
         r.i_generation = generation(self.cp_ver.load(Ordering::Acquire), now, ino).into();
         r.i_current_depth = u32::from(directory).into();
         if let Some(name) = name {
-            set_name(r, dir.ino, name);
+            self.set_name(ino, r, dir.ino, name);
         }
         r.i_flags = inherited_flags(dir, new.kind).bits().into();
         if new.kind == FileKind::Regular

@@ -12,7 +12,7 @@
 
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
-use crate::map::inode::{Inode, set_ctime, set_mtime, set_name};
+use crate::map::inode::{Inode, set_ctime, set_mtime};
 use crate::tree::Tree;
 use crate::tree::hiding::{DIR, LIST};
 use crate::types::{Attr, NewFile};
@@ -177,7 +177,7 @@ impl HiddenFiles<'_> {
         // What is durable of it stays as it is, so that it is a source on: roll-forward gives it this name again.
         tree.edit(inode, Dirty::Times, |r| {
             r.i_links = 1.into();
-            set_name(r, dir.ino, &name);
+            tree.set_name(inode.ino, r, dir.ino, &name);
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
@@ -197,7 +197,7 @@ impl HiddenFiles<'_> {
         if let Some(found) = Dir::of(tree, &dir).find(&state, &name_of(inode.ino))? {
             tree.changing(&dir).remove(&mut state, &found)?;
         }
-        tree.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
+        tree.edit(inode, Dirty::Full, |r| tree.set_name(inode.ino, r, parent, name));
         Ok(())
     }
 

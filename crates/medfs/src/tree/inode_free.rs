@@ -119,7 +119,7 @@ impl Tree {
         self.inodes.forget(inode.ino);
         // Which asks what is known of the file.
         self.placement.forget(inode, &self.store);
-        self.hotness.forget(inode.ino);
+        self.profiles.forget(inode.ino);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@
 use crate::dir::Found;
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
-use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
+use crate::map::inode::{Inode, InodeState, set_ctime};
 use crate::map::refs::Attempt;
 use crate::tree::Tree;
 use crate::types::{Attr, DirEntry};
@@ -167,7 +167,7 @@ impl Tree {
         let now = self.clock.now();
         self.edit(&inode, Dirty::Full, |r| {
             add_links(r, 1);
-            set_name(r, dir.ino, name);
+            self.set_name(ino, r, dir.ino, name);
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });

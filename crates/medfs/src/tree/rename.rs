@@ -9,7 +9,7 @@
 use crate::dir::{Dir, directory};
 use crate::dir::{Found, Search};
 use crate::error::{Posix, Result};
-use crate::map::inode::{Inode, InodeState, set_ctime, set_name};
+use crate::map::inode::{Inode, InodeState, set_ctime};
 use crate::map::refs::Attempt;
 use crate::profile::file_class;
 use crate::tree::Tree;
@@ -375,7 +375,7 @@ impl Rename<'_> {
         }
         let now = tree.clock.now();
         tree.edit(inode, Dirty::Full, |r| {
-            set_name(r, new.dir.ino, new.name);
+            tree.set_name(inode.ino, r, new.dir.ino, new.name);
             if kind != FileKind::Directory || whiteout.is_some() {
                 r.i_advise |= Advise::LOST_PINO.bits();
             }
@@ -463,7 +463,7 @@ impl Rename<'_> {
         let now = tree.clock.now();
         for (inode, side) in [(inode, new), (other, old)] {
             tree.edit(inode, Dirty::Full, |r| {
-                set_name(r, side.dir.ino, side.name);
+                tree.set_name(inode.ino, r, side.dir.ino, side.name);
                 if FileKind::from_mode(r.i_mode.get()) != Some(FileKind::Directory) {
                     r.i_advise |= Advise::LOST_PINO.bits();
                 }

@@ -78,7 +78,7 @@ pub(crate) fn idle_work(
     if fs.is_read_only() {
         return Ok(did);
     }
-    did.reclustered = fs.hotness.recluster(&*fs.clock);
+    did.reclustered = fs.profiles.recluster(&*fs.clock);
     if did.reclustered {
         restorer.begin(fs);
     }

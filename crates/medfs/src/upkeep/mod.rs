@@ -229,7 +229,7 @@ mod tests {
             on.write(cold, 0, &[round; 100], WriteTimes::Now).unwrap();
         }
         clock.advance(Duration::from_secs(11));
-        on.hotness.tick(on.clock.monotonic());
+        on.profiles.tick(on.clock.monotonic());
         assert!(upkeep.idle_work(&on, 64).unwrap().reclustered);
         for _ in 0..10 {
             upkeep.idle_work(&on, 64).unwrap();

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file_ops::FileOps;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
-use crate::profile::hotness::Hotness;
+use crate::profile::Hotness;
 use crate::stats::{Counters, RestoreStats};
 use crate::upkeep::gc::is_nearly_full;
 use crate::upkeep::idle::{Activity, IdleReport};
@@ -103,11 +103,11 @@ impl Restorer {
         while restores(fs) && has_budget(did) && !activity.is_busy() {
             let Some(ino) = self.pending.lock().pop_front() else { break };
             did.files_judged += 1;
-            if fs.hotness.of(ino) != Hotness::ReadHot {
+            if fs.profiles.hotness(ino) != Hotness::ReadHot {
                 continue;
             }
             let part = match (Restoring { fs, restorer: self })
-                .restore_part(ino, fs.hotness.is_read_in_order(ino))
+                .restore_part(ino, fs.profiles.is_read_in_order(ino))
             {
                 Ok(part) => part,
                 Err(e) if fs.is_damage(&e) || matches!(e, Error::NoSpace | Error::Posix(_)) => {

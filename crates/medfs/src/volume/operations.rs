@@ -145,17 +145,17 @@ impl Files for Volume {
     }
 
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.commit.hotness.note_fsync(ino);
+        self.commit.profiles.note_fsync(ino);
         self.wanted().fsync(ino, datasync)
     }
 
     fn fsync_now(&self, ino: Ino, datasync: bool) -> Result<()> {
-        self.commit.hotness.note_fsync(ino);
+        self.commit.profiles.note_fsync(ino);
         self.wanted().sync(ino, datasync)
     }
 
     fn fsync_many(&self, files: &[Ino], datasync: bool) -> Result<()> {
-        files.iter().for_each(|&ino| self.commit.hotness.note_fsync(ino));
+        files.iter().for_each(|&ino| self.commit.profiles.note_fsync(ino));
         self.wanted().fsync_many(files, datasync)
     }
 
@@ -212,7 +212,7 @@ impl Files for Volume {
     }
 
     fn background(&self) -> Result<()> {
-        self.commit.hotness.tick(self.commit.clock.monotonic());
+        self.commit.profiles.tick(self.commit.clock.monotonic());
         if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
     }
 }

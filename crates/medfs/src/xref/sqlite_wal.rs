@@ -121,7 +121,7 @@ impl CopiedPages {
         state: &InodeState,
         index: u32,
     ) -> Result<Option<CopiedPages>> {
-        let name = inode.raw(FileClass::of);
+        let name = fs.class(inode);
         if fs.is_compressed(inode) || !matches!(name, FileClass::Wal | FileClass::RollbackJournal) {
             return Ok(None);
         }
@@ -417,8 +417,7 @@ fn note_frames(
     which: impl FnOnce(&mut WalState) -> &mut Frames,
 ) -> Result<()> {
     let wanted = fs.deltas.repeats && fs.deltas.has_compact();
-    let (true, Ok(index)) = (wanted && inode.raw(FileClass::of) == FileClass::Wal, u32::try_from(index))
-    else {
+    let (true, Ok(index)) = (wanted && fs.class(inode) == FileClass::Wal, u32::try_from(index)) else {
         return Ok(());
     };
     let Some(layout) = fs.layout(inode, state, FileClass::Wal, index)? else { return Ok(()) };

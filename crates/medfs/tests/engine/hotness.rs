@@ -1,8 +1,7 @@
 //! Hcluster on streams of calls whose groups are known.
 
 use crate::common::{PAGE, Random, START, blank_delta, content, file, noisy_file, open_with, write};
-use medfs::habits::Wrote;
-use medfs::hotness::{FEW_WRITES, Hcluster};
+use medfs::profile::{FEW_WRITES, Profiles, Wrote};
 use medfs::{Clock, Files, Hotness, ManualClock};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -10,19 +9,19 @@ use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-fn hcluster(most: usize) -> (Hcluster, ManualClock) {
+fn profiles(most: usize) -> (Profiles, ManualClock) {
     let clock = ManualClock::new(START);
-    (Hcluster::new(WINDOW, most, clock.monotonic()), clock)
+    (Profiles::new(WINDOW, most, clock.monotonic()), clock)
 }
 
 /// Notes a write of so many pages.
-fn wrote(h: &Hcluster, ino: u32, pages: u64) {
+fn wrote(h: &Profiles, ino: u32, pages: u64) {
     h.note_write(ino, &Wrote::of_pages(pages));
 }
 
 /// Calls of one window for a file of a group: between half and all of 200 where it is hot, none to three
 /// where it is cold.
-fn one_window(h: &Hcluster, ino: u32, hotness: Hotness, random: &mut Random) {
+fn one_window(h: &Profiles, ino: u32, hotness: Hotness, random: &mut Random) {
     let mut times = |hot: bool| if hot { 100 + random.below(100) } else { random.below(4) };
     let (reads, writes) = (times(hotness.is_read_hot()), times(hotness.is_write_hot()));
     (0..reads).for_each(|_| h.note_read(ino, 0, 1));
@@ -34,7 +33,7 @@ fn group(ino: u32) -> Hotness {
     Hotness::ALL[ino as usize % 4]
 }
 
-fn end_window(h: &Hcluster, clock: &ManualClock) {
+fn end_window(h: &Profiles, clock: &ManualClock) {
     clock.advance(WINDOW);
     assert!(h.recluster(clock), "a window has passed");
 }
@@ -42,13 +41,13 @@ fn end_window(h: &Hcluster, clock: &ManualClock) {
 #[test]
 fn known_groups_are_separated() {
     for seed in 1..6 {
-        let (h, clock) = hcluster(10_000);
+        let (h, clock) = profiles(10_000);
         let mut random = Random(seed);
         for _ in 0..3 {
             (0..400).for_each(|ino| one_window(&h, ino, group(ino), &mut random));
             end_window(&h, &clock);
         }
-        let right = (0..400).filter(|&ino| h.of(ino) == group(ino)).count();
+        let right = (0..400).filter(|&ino| h.hotness(ino) == group(ino)).count();
         assert_eq!(right, 400, "seed {seed}: {:?}", h.stats());
         let s = h.stats();
         let sizes = [s.cold, s.read_hot, s.write_hot, s.both_hot].map(|g| g.files);
@@ -59,7 +58,7 @@ fn known_groups_are_separated() {
 
 #[test]
 fn drift_is_followed() {
-    let (h, clock) = hcluster(10_000);
+    let (h, clock) = profiles(10_000);
     let mut random = Random(7);
     for _ in 0..5 {
         (0..200).for_each(|ino| one_window(&h, ino, group(ino), &mut random));
@@ -71,21 +70,21 @@ fn drift_is_followed() {
     for _ in 0..8 {
         (0..200).for_each(|ino| one_window(&h, ino, other(ino), &mut random));
         end_window(&h, &clock);
-        right.push((0..200).filter(|&ino| h.of(ino) == other(ino)).count());
+        right.push((0..200).filter(|&ino| h.hotness(ino) == other(ino)).count());
     }
     assert_eq!(right[7], 200, "{right:?}: {:?}", h.stats());
     // What becomes busy is hot in the same window.
-    assert_eq!(h.of(9000), Hotness::Cold);
+    assert_eq!(h.hotness(9000), Hotness::Cold);
     (0..200).for_each(|_| h.note_read(9000, 0, 1));
-    assert_eq!(h.of(9000), Hotness::ReadHot);
+    assert_eq!(h.hotness(9000), Hotness::ReadHot);
 }
 
 #[test]
 fn what_nobody_touches_cools_down_and_is_forgotten() {
-    let (h, clock) = hcluster(100);
+    let (h, clock) = profiles(100);
     (0..1000).for_each(|_| wrote(&h, 5, 1));
     let mut hot = 0;
-    while h.of(5) == Hotness::WriteHot {
+    while h.hotness(5) == Hotness::WriteHot {
         end_window(&h, &clock);
         hot += 1;
         assert!(hot < 12, "{:?}", h.stats());
@@ -95,23 +94,23 @@ fn what_nobody_touches_cools_down_and_is_forgotten() {
     assert_eq!(h.stats().files, 0);
     (0..20).for_each(|_| wrote(&h, 6, 1));
     h.forget(6);
-    assert_eq!((h.of(6), h.stats().files), (Hotness::Cold, 0));
+    assert_eq!((h.hotness(6), h.stats().files), (Hotness::Cold, 0));
 }
 
 #[test]
 fn a_new_file_that_is_only_written() {
-    let (h, _) = hcluster(100);
+    let (h, _) = profiles(100);
     (0..FEW_WRITES).for_each(|_| wrote(&h, 1, 300));
-    assert_eq!(h.of(1), Hotness::Cold, "however large the writes are");
+    assert_eq!(h.hotness(1), Hotness::Cold, "however large the writes are");
     wrote(&h, 1, 1);
-    assert_eq!(h.of(1), Hotness::WriteHot);
+    assert_eq!(h.hotness(1), Hotness::WriteHot);
     h.note_read(1, 0, 1);
-    assert_eq!(h.of(1), Hotness::Cold, "one that is read too is judged as any other");
+    assert_eq!(h.hotness(1), Hotness::Cold, "one that is read too is judged as any other");
 }
 
 #[test]
 fn groups_are_made_once_in_a_window() {
-    let (h, clock) = hcluster(100);
+    let (h, clock) = profiles(100);
     assert!(h.recluster(&clock));
     clock.advance(WINDOW / 2);
     assert!(!h.recluster(&clock));
@@ -122,7 +121,7 @@ fn groups_are_made_once_in_a_window() {
 
 #[test]
 fn threads_lose_no_call() {
-    let (h, clock) = hcluster(1000);
+    let (h, clock) = profiles(1000);
     std::thread::scope(|scope| {
         for thread in 0..4u32 {
             let h = &h;
@@ -130,7 +129,7 @@ fn threads_lose_no_call() {
                 for n in 0..5000 {
                     wrote(h, n % 50, 2);
                     h.note_read(n % 50 + 50 * (thread % 2), 0, 1);
-                    let _ = h.of(n);
+                    let _ = h.hotness(n);
                 }
             });
         }
@@ -165,7 +164,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 fn replay(calls: &[Call], most: usize) -> (Vec<Hotness>, medfs::HotnessStats) {
-    let (h, clock) = hcluster(most);
+    let (h, clock) = profiles(most);
     let most = most.div_ceil(16) * 16;
     for call in calls {
         match *call {
@@ -173,7 +172,7 @@ fn replay(calls: &[Call], most: usize) -> (Vec<Hotness>, medfs::HotnessStats) {
             Call::Write(ino) => wrote(&h, ino, 1),
             Call::Forget(ino) => {
                 h.forget(ino);
-                assert_eq!(h.of(ino), Hotness::Cold);
+                assert_eq!(h.hotness(ino), Hotness::Cold);
             }
             Call::Pass(seconds) => {
                 clock.advance(Duration::from_secs(seconds.into()));
@@ -185,7 +184,7 @@ fn replay(calls: &[Call], most: usize) -> (Vec<Hotness>, medfs::HotnessStats) {
         }
         assert!(h.stats().files <= most as u64);
     }
-    ((0..40).map(|ino| h.of(ino)).collect(), h.stats())
+    ((0..40).map(|ino| h.hotness(ino)).collect(), h.stats())
 }
 
 proptest! {

@@ -5,7 +5,6 @@ use super::chain::{LostName, Removal};
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::Inode;
-use crate::map::inode::set_name;
 use medfs_format::node::{NAME_LEN, RawInode};
 use medfs_format::{Block, FormatError, Ino, NEW_ADDR, Structure};
 use medfs_store::Dirty;
@@ -30,7 +29,7 @@ impl Replay<'_> {
         }
         let mut state = dir.lock.write();
         let mut search = Dir::of(tree, &dir).search(&state, name)?;
-        tree.edit(inode, Dirty::Full, |r| set_name(r, parent, name));
+        tree.edit(inode, Dirty::Full, |r| tree.set_name(inode.ino, r, parent, name));
         if let Some(found) = search.found {
             if found.ino == inode.ino {
                 return Ok(());
@@ -129,7 +128,7 @@ impl Replay<'_> {
                 ));
             }
             tree.changing(&parent).add(&mut state, &search, &kept, dir.ino, dir.kind())?;
-            tree.edit(&dir, Dirty::Full, |r| set_name(r, parent.ino, &kept));
+            tree.edit(&dir, Dirty::Full, |r| tree.set_name(dir.ino, r, parent.ino, &kept));
             let name = String::from_utf8_lossy(&kept).into_owned();
             tracing::warn!(ino = dir.ino, name, "a file has taken the name of a directory that is not empty");
         }

@@ -31,14 +31,14 @@ const STILL: f32 = 0.01;
 
 /// How often a file is read and written in a window: the logarithm to base 2 of one more than that.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Point {
-    pub(super) reads: f32,
-    pub(super) writes: f32,
+pub(in crate::profile) struct Point {
+    pub(in crate::profile) reads: f32,
+    pub(in crate::profile) writes: f32,
 }
 
 impl Point {
     /// The point of a file that is read and written so many times in a window.
-    pub(super) fn of(reads: f32, writes: f32) -> Point {
+    pub(in crate::profile) fn of(reads: f32, writes: f32) -> Point {
         Point { reads: (1.0 + reads).log2(), writes: (1.0 + writes).log2() }
     }
 
