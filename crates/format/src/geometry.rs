@@ -2,6 +2,7 @@
 
 use crate::superblock::{MAX_EXTENSIONS, RawSuperblock};
 use crate::{BLOCKS_PER_SEG, BlockAddr, FormatError, Ino, Nid, SegNo, Structure, nat, sit};
+use std::ops::Range;
 
 /// Largest number of segments F2FS allows (16 TiB).
 pub const MAX_SEGMENTS: u32 = 16 * 1024 * 1024 / 2;
@@ -211,6 +212,14 @@ impl Geometry {
     /// First block of a segment.
     pub fn seg_start(&self, segno: SegNo) -> BlockAddr {
         self.main_blkaddr + segno * BLOCKS_PER_SEG
+    }
+
+    /// What follows a block in its segment; nothing where the block is not of the main area.
+    pub fn rest_of_segment(&self, addr: BlockAddr) -> Range<BlockAddr> {
+        if !self.in_main(addr) {
+            return 0..0;
+        }
+        addr + 1..self.seg_start(self.segno(addr)) + BLOCKS_PER_SEG
     }
 
     /// Blocks of a section.

@@ -27,6 +27,7 @@
 //!    ends the log.
 //! 3. Seals count in nodes that carry the version of the checkpoint in force, and there alone.
 
+use crate::checkpoint::ChainVersion;
 use crate::footer::footer;
 use crate::node::{NAME_LEN, RawInode};
 use crate::shared::RawSharedHeader;
@@ -45,6 +46,10 @@ pub const MAX_RUNS: usize = 16;
 pub const MAX_COVERED: usize = 4096;
 /// Bytes of the largest seal.
 pub const SEAL_ROOM: usize = seal_size(MAX_RUNS);
+
+/// Blocks behind the end of the log in which nodes of it are looked for that a device kept while it lost those
+/// before them.
+const LOOKED_AT_BEHIND: usize = 64;
 
 /// The fixed part of a seal (30 bytes).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -265,19 +270,52 @@ impl SealedLog {
             && key.of_nodes(self.nodes[from.min(at)..at].iter().map(|&(_, hash)| hash)) == seal.before
     }
 
+    /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell: in the log, and
+    /// before those behind its end that it kept. `rest` is what follows the block at which the log ended.
+    pub fn unkept(
+        &self,
+        version: ChainVersion,
+        rest: Range<BlockAddr>,
+        read: impl FnMut(BlockAddr) -> Option<Box<Block>>,
+    ) -> usize {
+        let further_on = rest.take(LOOKED_AT_BEHIND).filter_map(read);
+        let of_log = further_on.filter(|block| version.belongs(footer(block).cp_ver.get()));
+        self.broken() + of_log.map(|block| self.missing(&block)).max().unwrap_or(0)
+    }
+
+    /// Seals that prove nothing any more though a later one says that their nodes were durable: the device lost or
+    /// changed a node after it had ended a flush of it. A later seal that does not hold itself is not believed.
+    fn broken(&self) -> usize {
+        let Some(key) = self.key else { return 0 };
+        let durable = self.durable(key);
+        self.seals.iter().filter(|(at, seal)| *at < durable && !self.is_intact(key, *at, seal)).count()
+    }
+
+    /// Nodes that the log lacks at its end, by the seal of a node that was found further on: it was written when
+    /// they were durable.
+    fn missing(&self, further_on: &Block) -> usize {
+        let seal = footer(further_on).is_fsync().then(|| Seal::of(further_on, self.node_ino)).flatten();
+        let durable =
+            seal.filter(|seal| seal.durable <= seal.position).map_or(0, |seal| seal.durable as usize);
+        durable.saturating_sub(self.nodes.len())
+    }
+
+    /// Nodes that are known to have been durable, by the seals that hold.
+    fn durable(&self, key: SealKey) -> usize {
+        let intact = self.seals.iter().filter(|(at, seal)| self.is_intact(key, *at, seal));
+        intact.map(|(_, seal)| seal.durable as usize).max().unwrap_or(0)
+    }
+
     /// The first node of an fsync that had not returned, as not all that it depends on was stored: the log
     /// ends before it. `read` gives `None` for a block that cannot be read, or that is none of the volume's
     /// data.
     pub fn end(&self, mut read: impl FnMut(BlockAddr) -> Option<Box<Block>>) -> Option<BlockAddr> {
         let key = self.key?;
-        let intact: Vec<bool> = self.seals.iter().map(|(at, seal)| self.is_intact(key, *at, seal)).collect();
-        let seals = || self.seals.iter().zip(&intact);
-        let known = seals().filter(|(_, intact)| **intact).map(|((_, seal), _)| seal.durable as usize);
-        let durable = known.max().unwrap_or(0);
-        let mut in_question = seals().filter(|((at, _), _)| *at >= durable);
-        let unproven =
-            in_question.find(|((_, seal), intact)| !**intact || !seal.cover.is_stored(key, &mut read));
-        unproven.map(|((at, _), _)| self.nodes[*at].0)
+        let durable = self.durable(key);
+        let mut in_question = self.seals.iter().filter(|(at, _)| *at >= durable);
+        let unproven = in_question
+            .find(|(at, seal)| !self.is_intact(key, *at, seal) || !seal.cover.is_stored(key, &mut read));
+        unproven.map(|(at, _)| self.nodes[*at].0)
     }
 }
 
@@ -422,6 +460,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_device_lost_after_a_flush_is_told_by_later_seals() {
+        let logged = |nodes: &[Block]| {
+            let mut log = SealedLog::new(UUID, NODE_INO);
+            nodes.iter().enumerate().for_each(|(n, node)| log.add(100 + n as u32, node));
+            log
+        };
+        let nodes = log(&[0, 1, 1, 3]);
+        assert_eq!(logged(&nodes).broken(), 0);
+        // Node 1 was durable when node 3 was written, and is covered by the seal of node 2.
+        let mut changed = nodes.clone();
+        changed[1].0[3000] ^= 1;
+        assert_eq!(logged(&changed).broken(), 1);
+        // Of node 2 nothing says that it was durable before the last node, which then proves nothing.
+        let mut torn = nodes.clone();
+        torn[2].0[3000] ^= 1;
+        assert_eq!(logged(&torn).broken(), 0);
+        // The log ends before a node that is not there: node 3 knows three of them to be durable.
+        assert_eq!((logged(&nodes[..1]).missing(&nodes[3]), logged(&nodes[..3]).missing(&nodes[3])), (2, 0));
+        assert_eq!(logged(&nodes[..1]).missing(&nodes[2]), 0, "what it says to be durable is there");
+        assert_eq!(logged(&[]).missing(&nodes[3]), 3);
+        assert_eq!(logged(&[]).missing(&data(7)), 0);
+    }
+
+    #[test]
     fn bytes_from_a_disk_never_panic() {
         let sealed = &log(&[0, 1])[1];
         let name = offset_of!(RawInode, i_namelen);
@@ -430,7 +492,10 @@ mod tests {
                 let mut block = sealed.clone();
                 block.0[at] = value;
                 let _ = Seal::of(&block, NODE_INO);
-                let _ = end_of(&[block], |_| None);
+                let mut log = SealedLog::new(UUID, NODE_INO);
+                let _ = log.missing(&block);
+                log.add(100, &block);
+                let _ = (log.broken(), end_of(&[block], |_| None));
             }
         }
     }

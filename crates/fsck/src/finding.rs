@@ -177,6 +177,8 @@ codes! {
     LogInode = 710, Error;
     /// An address in a node of the fsync log with a flipped bit, which makes it that of another file's block.
     LogAddress = 711, Error;
+    /// The device lost or changed nodes of the fsync log after it had ended a flush of them.
+    LogUnkept = 712, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.

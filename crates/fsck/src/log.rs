@@ -82,7 +82,13 @@ impl LogWalk {
 /// be mended.
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
-    let end = end_of_sealed(image)?;
+    let sealed = look_at_seals(image)?;
+    let end = sealed.end;
+    if sealed.unkept > 0 {
+        let what = "the device lost or changed nodes of the fsync log that it had reported as stored";
+        let lost = "what was fsynced by them and behind them is lost";
+        findings.add(Code::LogUnkept, format!("{what}, {} by their seals: {lost}", sealed.unkept));
+    }
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
@@ -147,10 +153,18 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     Ok(log)
 }
 
-/// The sealed node that ends the log, as not all that it was written with was stored: its fsync had not returned.
-fn end_of_sealed(image: &Image<'_>) -> io::Result<Option<BlockAddr>> {
+/// What the seals of the log say.
+#[derive(Debug, Default)]
+struct Sealed {
+    /// The node that ends the log, as not all that it was written with was stored: its fsync had not returned.
+    end: Option<BlockAddr>,
+    /// Nodes that the device lost or changed after it had ended a flush of them.
+    unkept: usize,
+}
+
+fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
     if !image.raw_sb().has_seals() {
-        return Ok(None);
+        return Ok(Sealed::default());
     }
     let (version, medium) = (image.chain_version(), &image.cache.medium);
     let mut log = SealedLog::new(image.raw_sb().uuid, image.g.node_ino);
@@ -168,12 +182,15 @@ fn end_of_sealed(image: &Image<'_>) -> io::Result<Option<BlockAddr>> {
         log.add(addr, &block);
         addr = footer(&block).next_blkaddr.get();
     }
-    let mut failed = None;
-    let end = log.end(|addr| {
-        let block = image.g.in_main(addr).then(|| medium.read(addr))?;
-        block.map_err(|error| failed = Some(error)).ok().filter(|_| !medium.tell_unreadable(addr))
-    });
-    failed.map_or(Ok(end), Err)
+    let read = |addr| {
+        let block = image.g.in_main(addr).then(|| medium.read(addr)).transpose()?;
+        Ok(block.filter(|_| !medium.tell_unreadable(addr)))
+    };
+    let mut failed: Option<io::Error> = None;
+    let mut stored = |addr| read(addr).unwrap_or_else(|error| failed.replace(error).and(None));
+    let end = log.end(&mut stored);
+    let unkept = log.unkept(version, image.g.rest_of_segment(addr), &mut stored);
+    failed.map_or(Ok(Sealed { end, unkept }), Err)
 }
 
 /// Before the nodes of a sealed log are mended: ends it where it ends by its seals. What it holds counts from
@@ -183,7 +200,7 @@ pub(crate) fn unseal(image: &mut Image<'_>) -> io::Result<bool> {
         return Ok(false);
     }
     let mut found = Findings::new(1);
-    let end = end_of_sealed(image)?;
+    let end = look_at_seals(image)?.end;
     walk(image, &mut found, false)?;
     if found.list.is_empty() {
         return Ok(false);

@@ -144,6 +144,7 @@ fn recover(tree: &Tree, pending: Pending) -> Result<()> {
         } else if !tree.read_only || shows(tree, source.as_mut())? {
             let recovered = source.replay(tree)?;
             Counters::add(&tree.counters.recovered_inodes, recovered.inodes);
+            Counters::add(&tree.counters.unkept_nodes, recovered.unkept);
         }
     }
     Ok(())

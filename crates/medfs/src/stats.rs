@@ -34,6 +34,7 @@ counters! {
     gc_sections
     gc_foreground
     recovered_inodes
+    unkept_nodes
     orphans_freed
     damage_passed
 }
@@ -207,6 +208,9 @@ pub struct Stats {
     pub gc_foreground: u64,
     /// Inodes that roll-forward restored at mount.
     pub recovered_inodes: u64,
+    /// Nodes of the roll-forward log that the device lost or changed after it had ended a flush of them, as found by
+    /// their seals at the mount: the device does not keep what a flush promises, or is damaged.
+    pub unkept_nodes: u64,
     /// Orphan inodes freed at mount.
     pub orphans_freed: u64,
     /// Times that work which no caller waits for met blocks that cannot be read or are wrong, and went on without them.

@@ -237,6 +237,7 @@ impl<'a> Report<'a> {
         self.count("dirty pages", "dirty_pages", "waiting to be written");
         self.count("dirty nodes", "dirty_nodes", "");
         self.some("recovered at the mount", "recovered_inodes", "files rolled forward");
+        self.some("lost by the device", "unkept_nodes", "fsynced nodes gone after it had reported a flush");
         let mode =
             if at(self.stats, "read_only").as_bool() == Some(true) { "read-only" } else { "read-write" };
         self.row("mode", mode, "");

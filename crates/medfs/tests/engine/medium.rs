@@ -173,6 +173,68 @@ fn the_chain_ends_at_the_block_that_was_being_written_when_it_cannot_be_read() {
     }
 }
 
+/// Of two nodes that an fsync wrote before its flush, power loss kept the second. What is fsynced next, where the
+/// first had been, must not lead into it.
+#[test]
+fn a_node_that_power_loss_left_behind_the_end_of_the_chain_is_never_led_into() {
+    let (first, second, far) = (1100 * PAGE as u64, 2300 * PAGE as u64, 3400 * PAGE as u64);
+    for (kind, base) in kinds().iter().enumerate() {
+        for options in ["seal=off,in_place=off,delta=off", "in_place=off,delta=off"] {
+            let device = Arc::new(base.snapshot());
+            let v = open_device(&device, options);
+            let (big, other) = (file(&v, v.root(), "big"), file(&v, v.root(), "other"));
+            [first, second, far].into_iter().for_each(|at| write(&v, big, at, &noise(at)));
+            write(&v, other, 0, &noise(7).repeat(3));
+            v.close().expect("close");
+            drop(v);
+            let before = device.snapshot();
+            let v = open_device(&device, options);
+            [first, second].into_iter().for_each(|at| write(&v, big, at, &noise(at + 1)));
+            v.fsync(big, true).expect("fsync");
+            drop(v);
+            let chain = chain_of(&device);
+            assert_eq!(chain.len(), 3, "two nodes, and where the third would be: {chain:?}");
+            device.write(chain[0], &[&read_block(&before, chain[0]).expect("memory")], META).expect("memory");
+            let v = open_device(&device, options);
+            write(&v, other, 0, &noise(8).repeat(3));
+            v.fsync(other, false).expect("fsync");
+            drop(v);
+            let v = open_device(&device, options);
+            let is = [big, other].map(|ino| content(&v, ino));
+            assert!(is[1] == noise(8).repeat(3), "kind {kind}, {options}");
+            for at in [first, second, far] {
+                let page = &is[0][at as usize..at as usize + PAGE];
+                assert!(page == noise(at), "kind {kind}, {options}: page at {at}");
+            }
+            v.close().expect("close");
+            assert_eq!(checked(&*device).findings, [], "kind {kind}, {options}");
+        }
+    }
+}
+
+/// The device had ended a flush of each of these nodes, and has what was there before.
+#[test]
+fn a_node_that_the_device_lost_after_a_flush_is_told_where_seals_tell_it() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        let sealed = RawSuperblock::in_block(&read_block(&device, 0).expect("memory")).has_seals();
+        let nodes = &chain[..chain.len() - 1];
+        for (nth, &lost) in nodes.iter().enumerate() {
+            let device = Arc::new(device.snapshot());
+            device.write(lost, &[&read_block(&base, lost).expect("memory")], META).expect("memory");
+            // Of the last one nobody knows whether its flush had ended.
+            let told = sealed && nth + 1 < nodes.len();
+            assert_eq!(checked(&*device).has(Code::LogUnkept), told, "node {nth} of {}", nodes.len());
+            for options in ["ro", ""] {
+                let v = try_open(device.clone(), options).expect("what is left is sound");
+                assert_eq!(v.stats().unkept_nodes > 0, told, "node {nth}, {options}");
+                assert!(shown(&v) <= nth);
+            }
+            assert_eq!(checked(&*device).findings, [], "node {nth}: the mount left it behind");
+        }
+    }
+}
+
 #[test]
 fn a_node_of_the_chain_that_cannot_be_read_is_found_and_ends_it() {
     for base in kinds() {

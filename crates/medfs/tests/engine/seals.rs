@@ -237,6 +237,7 @@ fn states_of(seed: u64, again: usize) -> usize {
         let v = open_with(Arc::new(state.device()), &script.options, Arc::new(ManualClock::new(START)));
         let found = contents(&v);
         judge(&format!("seed {seed}"), &script, &history, &state, &found);
+        assert_eq!(v.stats().unkept_nodes, 0, "seed {seed}, {state:?}: this device keeps what it flushed");
         drop(v);
         count += 1;
         if n % again == seed as usize % again {

@@ -10,7 +10,8 @@
 //! that is made of its base. A node of removed names is not a link: it counts at its place between two.
 //!
 //! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the
-//! node's fsync had not returned, nor had any that wrote behind it: the chain ends before it.
+//! node's fsync had not returned, nor had any that wrote behind it: the chain ends before it. Seals also tell
+//! what a device lost after it had ended a flush: that is counted and said, as no recovery can bring it back.
 //!
 //! A record in NVRAM says how many blocks of the chain were placed before it; what it says of nodes are links there.
 //!
@@ -153,6 +154,8 @@ pub(super) struct Chain {
     pub(super) removals: Vec<Removal>,
     /// What records in NVRAM say of pages, in their order.
     pub(super) pages: Vec<PageChange>,
+    /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
+    pub(super) unkept: u64,
     addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
 }
@@ -225,12 +228,14 @@ impl Chain {
         let mut chain =
             Chain { blocks: RefCell::new(Blocks { most, ..Blocks::default() }), ..Chain::default() };
         let mut sealed = store.sb.has_seals().then(|| SealedLog::new(store.sb.uuid, store.geo.node_ino));
-        chain.follow(store, None, records, |addr, block| {
+        let end = chain.follow(store, None, records, |addr, block| {
             if let Some(sealed) = &mut sealed {
                 sealed.add(addr, block);
             }
         })?;
         let stored = |addr| store.geo.in_main(addr).then(|| store.io.read(addr).ok()).flatten();
+        let (version, rest) = (store.cp.lock().chain(), store.geo.rest_of_segment(end));
+        let unkept = sealed.as_ref().map_or(0, |sealed| sealed.unkept(version, rest, stored)) as u64;
         if let Some(end) = sealed.and_then(|sealed| sealed.end(stored)) {
             tracing::info!(
                 addr = end,
@@ -238,6 +243,11 @@ impl Chain {
             );
             chain = chain.up_to(store, end, records)?;
         }
+        if unkept > 0 && store.geo.in_main(end) {
+            // As if it were one of the chain, so that there is a checkpoint which leaves behind what is left of it.
+            chain.addrs.insert(end);
+        }
+        chain.unkept = unkept;
         chain.find_layouts();
         Ok(chain)
     }
@@ -252,14 +262,14 @@ impl Chain {
     }
 
     /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `met`
-    /// sees the nodes that belong to it.
+    /// sees the nodes that belong to it. Returns the block at which it ended.
     fn follow(
         &mut self,
         store: &Store,
         end: Option<BlockAddr>,
         records: &Records,
         mut met: impl FnMut(BlockAddr, &Block),
-    ) -> Result<()> {
+    ) -> Result<BlockAddr> {
         let version = store.cp.lock().chain();
         let mut addr = store.segs.lock().next_addr(Log::WarmNode);
         let mut records = records.of(version)?.into_iter().peekable();
@@ -295,7 +305,8 @@ impl Chain {
             addr = footer(&block).next_blkaddr.get();
         }
         // Nodes that they came after belonged to fsyncs that had not returned.
-        records.try_for_each(|record| self.add_record(store, &record))
+        records.try_for_each(|record| self.add_record(store, &record))?;
+        Ok(addr)
     }
 
     /// A block of the chain, or one that an entry of it is made of.

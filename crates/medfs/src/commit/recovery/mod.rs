@@ -49,6 +49,8 @@ pub(crate) struct Recovered {
     pub(crate) data_blocks: u64,
     /// Node blocks replayed.
     pub(crate) nodes: u64,
+    /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
+    pub(crate) unkept: u64,
 }
 
 /// A replay in progress.
@@ -148,7 +150,7 @@ impl RecoverySource for Fsynced {
 
     fn has_more(&mut self, tree: &Tree) -> Result<bool> {
         let chain = self.chain(tree)?;
-        if !chain.removals.is_empty() {
+        if !chain.removals.is_empty() || chain.unkept > 0 {
             return Ok(true);
         }
         for (&ino, file) in &chain.files {
@@ -197,12 +199,18 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
         sized: BTreeSet::new(),
         pages: page::Journaled::default(),
         records,
-        recovered: Recovered::default(),
+        recovered: Recovered { unkept: chain.unkept, ..Recovered::default() },
     };
     replay.load_inodes()?;
     replay.nodes()?;
     replay.finish()?;
     let r = replay.recovered;
+    if r.unkept > 0 {
+        tracing::warn!(
+            nodes = r.unkept,
+            "the device lost or changed fsynced data after it had reported it as stored: it does not keep what a flush promises, or is damaged"
+        );
+    }
     if r.nodes > 0 {
         tracing::info!(inodes = r.inodes, nodes = r.nodes, data_blocks = r.data_blocks, "rolled forward");
     }
