@@ -83,12 +83,8 @@ impl LogWalk {
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
     let mut log = LogWalk::default();
     let sealed = look_at_seals(image)?;
+    sealed.report(findings);
     let end = sealed.end;
-    if sealed.unkept > 0 {
-        let what = "the device lost or changed nodes of the fsync log that it had reported as stored";
-        let lost = "what was fsynced by them and behind them is lost";
-        findings.add(Code::LogUnkept, format!("{what}, {} by their seals: {lost}", sealed.unkept));
-    }
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
@@ -160,6 +156,16 @@ struct Sealed {
     end: Option<BlockAddr>,
     /// Nodes that the device lost or changed after it had ended a flush of them.
     unkept: usize,
+}
+
+impl Sealed {
+    fn report(&self, findings: &mut Findings) {
+        if self.unkept > 0 {
+            let what = "the device lost or changed nodes of the fsync log that it had reported as stored";
+            let lost = "what was fsynced by them and behind them is lost";
+            findings.add(Code::LogUnkept, format!("{what}, {} by their seals: {lost}", self.unkept));
+        }
+    }
 }
 
 fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
