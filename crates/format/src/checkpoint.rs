@@ -107,6 +107,11 @@ impl ChainVersion {
         self.version
     }
 
+    /// Whether the checkpoint's checksum is part of it: no other node than one written since then has it.
+    pub fn has_checksum(self) -> bool {
+        self.version >> 32 != 0 && !self.without_checksum
+    }
+
     /// Whether a node with this in its footer was written after the checkpoint.
     pub fn belongs(self, in_footer: u64) -> bool {
         if self.without_checksum {

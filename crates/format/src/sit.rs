@@ -58,6 +58,18 @@ impl RawSitEntry {
         }
         Ok(())
     }
+
+    /// Whether it is valid, or one flipped bit explains why it is not.
+    pub fn is_within_a_bit(&self) -> bool {
+        let bits: u32 = self.valid_map.iter().map(|b| b.count_ones()).sum();
+        let count = u32::from(self.valid_blocks());
+        let near = bits.abs_diff(count) == 1 || (bits ^ count).is_power_of_two();
+        let known_type = |seg_type: u8| seg_type < crate::summary::LOG_COUNT as u8;
+        match known_type(self.seg_type()) {
+            true => bits == count || near,
+            false => bits == count && (0..6).any(|bit| known_type(self.seg_type() ^ (1 << bit))),
+        }
+    }
 }
 
 /// A SIT block: 55 entries and 26 unused bytes.

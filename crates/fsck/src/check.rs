@@ -325,7 +325,7 @@ fn pass(
     }
     w.supply.taken.extend(log.segments.iter());
     w.supply.nids.extend(log.nids.iter().chain(log.homes.keys()));
-    (w.anew.homes, w.logged) = (log.homes, log.latest);
+    (w.anew.homes, w.logged, w.image.strays.logged) = (log.homes, log.latest, log.blocks);
     if !w.visit_root()? {
         w.tell_medium();
         return Ok((report_of(w.j.findings), Ends::default()));

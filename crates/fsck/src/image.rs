@@ -18,6 +18,7 @@ use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
 use std::collections::BTreeSet;
 use std::io;
+use zerocopy::FromZeros;
 
 /// What is said of a block that the device does not give.
 pub(crate) const CANNOT_BE_READ: &str = "cannot be read";
@@ -64,8 +65,9 @@ pub(crate) struct Image<'d> {
     pub(crate) lost_blocks: Option<HashMap<Nid, Vec<(u16, BlockAddr)>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
-    /// Blocks of the SIT that are zeros where the checkpoint counts more blocks than the SIT: they are lost.
-    pub(crate) erased_sit: BTreeSet<u32>,
+    /// Blocks of the SIT that are lost: they hold other bytes, or zeros where the checkpoint counts more blocks
+    /// than the SIT. Their entries are taken for zeros.
+    pub(crate) lost_sit: BTreeSet<u32>,
 }
 
 /// Why a volume could not be loaded: the reason is among the findings, or the device failed.
@@ -161,14 +163,15 @@ impl Image<'_> {
         Ok((block, changed))
     }
 
-    /// A SIT block in force with the journal applied, and whether that differs from the disk or from what
-    /// cannot be read.
+    /// A SIT block in force with the journal applied, and whether that differs from the disk, or the block is
+    /// lost.
     pub(crate) fn sit_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.sit_block(index, self.sit_second(index));
-        let mut block = self.cache.medium.read(addr)?;
+        let is_lost = self.lost_sit.contains(&index);
+        let mut block = if is_lost { Block::boxed() } else { self.cache.medium.read(addr)? };
         let raw: &mut RawSitBlock = block.view_mut();
         let first = index * sit::ENTRIES_PER_BLOCK as u32;
-        let mut changed = self.cache.medium.is_unreadable(addr);
+        let mut changed = is_lost || self.cache.medium.is_unreadable(addr);
         for (i, slot) in raw.entries.iter_mut().enumerate() {
             if let Some(e) = self.sit_journal.get(&(first + i as u32)) {
                 changed = true;
@@ -184,6 +187,9 @@ impl Image<'_> {
             return Ok(*entry);
         }
         let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+        if self.lost_sit.contains(&index) {
+            return Ok(RawSitEntry::new_zeroed());
+        }
         let addr = self.g.sit_block(index, self.sit_second(index));
         let block: &RawSitBlock = self.cache.get(addr)?.view();
         Ok(block.entries[segno as usize % sit::ENTRIES_PER_BLOCK])

@@ -47,16 +47,17 @@ impl<'d> Image<'d> {
             nat_changes: HashMap::new(),
             lost_blocks: None,
             strays: Strays::default(),
-            erased_sit: BTreeSet::new(),
+            lost_sit: BTreeSet::new(),
             reckoned,
         };
         if reckoned {
+            image.find_lost_sit(findings)?;
             image.begin_logs(findings)?;
             return Ok(image);
         }
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
-        image.find_erased_sit()?;
+        image.find_lost_sit(findings)?;
         if rebuilt {
             traits::take(&mut image, findings)?;
         }

@@ -50,6 +50,8 @@ pub struct FsyncLog {
 #[derive(Default)]
 pub(crate) struct LogWalk {
     pub(crate) summary: FsyncLog,
+    /// Blocks of its nodes.
+    pub(crate) blocks: HashSet<BlockAddr>,
     /// Segments that hold its nodes or data.
     pub(crate) segments: HashSet<SegNo>,
     /// Node ids it uses.
@@ -116,6 +118,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             break;
         }
         log.summary.nodes += 1;
+        log.blocks.insert(addr);
         log.segments.insert(image.g.segno(addr));
         if removed {
             let kept = judge_names(image, addr, &block, &mut log, findings);

@@ -39,6 +39,8 @@ pub(crate) struct Strays {
     pub(crate) seen: HashSet<Nid>,
     /// Those that may be a removed file's.
     doubtful: HashMap<Nid, Stray>,
+    /// Blocks of the fsync log's nodes, which SIT may call in use by mistake.
+    pub(crate) logged: HashSet<BlockAddr>,
     /// How many of these there are in the last checkpoint, and how many were taken up.
     missing: u32,
     taken_up: u32,
@@ -71,11 +73,11 @@ impl Image<'_> {
         Ok(test_bit(&self.sit(segno)?.valid_map, offset) || self.sit_lost(segno))
     }
 
-    /// Whether the SIT entry of a segment, which was asked for, cannot be read, or was erased.
+    /// Whether the SIT entry of a segment, which was asked for, cannot be read, or is lost.
     pub(crate) fn sit_lost(&self, segno: SegNo) -> bool {
         let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-        let erased = self.erased_sit.contains(&index) && !self.sit_journal.contains_key(&segno);
-        erased || self.sit_unreadable(segno)
+        let lost = self.lost_sit.contains(&index) && !self.sit_journal.contains_key(&segno);
+        lost || self.sit_unreadable(segno)
     }
 
     /// Whether the SIT entry of a segment, which was asked for, cannot be read.
@@ -85,17 +87,31 @@ impl Image<'_> {
         unreadable && !self.sit_journal.contains_key(&segno)
     }
 
-    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased with the
-    /// segment's SIT entry.
+    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased where the
+    /// segment's SIT entry is lost.
     pub(crate) fn ssa_lost(&mut self, segno: SegNo) -> io::Result<bool> {
         let addr = self.g.ssa_block(segno);
         let erased = self.sit_lost(segno) && is_erased(self.cache.get(addr)?);
         Ok(erased || self.cache.medium.is_unreadable(addr))
     }
 
-    /// Finds the blocks of the SIT that were erased: zeros, as those of segments that nothing was ever
-    /// written to are too, but the checkpoint counts more blocks than the SIT.
-    pub(crate) fn find_erased_sit(&mut self) -> io::Result<()> {
+    /// Finds the blocks of the SIT that are lost.
+    ///
+    /// One with an entry that no flipped bit explains holds other bytes: were its bits believed, nodes of the
+    /// fsync log would be in use already, and removed ones again. Zeros, as those of segments that nothing was
+    /// ever written to are too, are lost where the checkpoint counts more blocks than the SIT.
+    pub(crate) fn find_lost_sit(&mut self, findings: &mut Findings) -> io::Result<()> {
+        for segno in 0..self.g.segment_count_main {
+            let index = segno / sit::ENTRIES_PER_BLOCK as u32;
+            if self.sit_journal.contains_key(&segno) || self.sit(segno)?.is_within_a_bit() {
+                continue;
+            }
+            self.lost_sit.insert(index);
+            let text = format!(
+                "SIT block {index} holds other bytes, the first impossible entry is that of segment {segno}: it is rebuilt from the blocks in use"
+            );
+            findings.add(Code::SitEntry, text);
+        }
         let mut blocks = 0;
         for segno in 0..self.g.segment_count_main {
             blocks += u64::from(self.sit(segno)?.valid_blocks());
@@ -106,7 +122,7 @@ impl Image<'_> {
         for index in 0..self.g.sit_blocks() {
             let addr = self.g.sit_block(index, self.sit_second(index));
             if is_erased(self.cache.get(addr)?) && !self.cache.medium.is_unreadable(addr) {
-                self.erased_sit.insert(index);
+                self.lost_sit.insert(index);
             }
         }
         Ok(())
@@ -258,7 +274,7 @@ impl Image<'_> {
             }
             let (nid, ino) = (f.nid.get(), f.ino.get());
             // What fsync wrote since the checkpoint is of no account here.
-            let since = !valid && version.belongs(f.cp_ver.get());
+            let since = !(valid && self.may_be_in_use(addr)) && version.belongs(f.cp_ver.get());
             if !self.g.is_nid(nid) || !self.g.is_nid(ino) || since || self.nat(nid)?.block_addr.get() == addr
             {
                 continue;
@@ -269,6 +285,12 @@ impl Image<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a node of the checkpoint's version may be in use all the same, as SIT says: a repair wrote it before
+    /// it renewed the checkpoint, and it is none of the fsync log.
+    fn may_be_in_use(&self, addr: BlockAddr) -> bool {
+        (self.reckoned || !self.chain_version().has_checksum()) && !self.strays.logged.contains(&addr)
     }
 
     /// Whether a node's NAT entry leads to no such node, or to one that is older than the stray.

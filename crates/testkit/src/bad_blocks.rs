@@ -1,5 +1,5 @@
-//! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, or has one flipped
-//! bit; then `fsck --repair`.
+//! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, has one flipped bit, or
+//! holds random bytes; then `fsck --repair`.
 //!
 //! A [`Volume`] is an image with what it shows, and its metadata blocks by what they are ([`Part`]).
 //! [`Volume::strike`] damages some of them on a copy, repairs it, lets the engine finish as
@@ -50,11 +50,13 @@ pub enum Damage {
     Zeroed,
     /// One bit is flipped.
     Flipped,
+    /// It holds random bytes.
+    Random,
 }
 
 impl Damage {
     /// All of them.
-    pub const ALL: [Damage; 3] = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped];
+    pub const ALL: [Damage; 4] = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped, Damage::Random];
 }
 
 /// What a block of metadata is.
@@ -350,6 +352,7 @@ impl Volume {
                     let bit = rng.random_range(0..end * 8);
                     block.0[bit / 8] ^= 1 << (bit % 8);
                 }
+                Damage::Random => rng.fill(&mut block.0[..]),
             }
             dev.inner().write(target.block, &[&block], META).expect("memory");
         }

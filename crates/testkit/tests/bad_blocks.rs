@@ -17,7 +17,7 @@ use medfs_format::Block;
 use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
 use medfs_testkit::fuzz::{sample_seed, variable};
-use medfs_testkit::images::{COMPRESSED, FEATURE_SETS, formatted, options_for};
+use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, formatted, options_for};
 use medfs_testkit::kept::{Kept, fsck_f2fs};
 use medfs_testkit::volume::test_clock;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
@@ -67,7 +67,11 @@ impl Maker {
 /// A volume of every kind of node and directory, with several checkpoints behind it; the last files and an
 /// open one that was removed are of an interrupted session where `crashed`.
 fn made(features: &str, crashed: bool) -> MemDevice {
-    let dev = Arc::new(formatted(64, features).snapshot());
+    made_of(64, features, crashed)
+}
+
+fn made_of(mebibytes: u64, features: &str, crashed: bool) -> MemDevice {
+    let dev = Arc::new(formatted(mebibytes, features).snapshot());
     let mut options = MountOptions::default();
     options.parse(options_for(features)).expect("options");
     let v = Engine::open(dev.clone(), options, test_clock()).expect("the volume opens");
@@ -119,6 +123,39 @@ fn made(features: &str, crashed: bool) -> MemDevice {
     dev.snapshot()
 }
 
+/// A volume with more changed segments than the journals take, so that the blocks of the SIT say what is in use,
+/// with fsyncs to roll forward.
+fn worked_on(features: &str) -> MemDevice {
+    let dev = Arc::new(made_of(128, features, false));
+    let mut options = MountOptions::default();
+    options.parse(options_for(features)).expect("options");
+    let v = Engine::open(dev.clone(), options, test_clock()).expect("the volume opens");
+    let root = v.root();
+    let mut m = Maker { v, made: 1000 };
+    let large: Vec<Ino> = (0..12).map(|i| m.file(root, &format!("of megabytes {i}"), 500 * PAGE)).collect();
+    m.v.checkpoint().expect("checkpoint");
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut page = vec![0; PAGE];
+    for at in large.iter().flat_map(|&ino| [(ino, 0), (ino, 499)]) {
+        rng.fill(&mut page[..]);
+        m.v.write(at.0, at.1 * PAGE as u64, &page).expect("write");
+    }
+    m.v.checkpoint().expect("checkpoint");
+    let dir = m.v.lookup(root, b"dir 1").expect("there").ino;
+    for i in 0..40 {
+        let ino = match i % 4 {
+            0 => m.file(dir, &format!("fsynced {i}"), 2 * PAGE),
+            _ => {
+                let name = format!("file number {} with a longish name", i + 60);
+                m.v.lookup(dir, name.as_bytes()).expect("there").ino
+            }
+        };
+        m.v.write(ino, i, &content(i, 50)).expect("write");
+        m.v.fsync(ino, false).expect("fsync");
+    }
+    dev.snapshot()
+}
+
 fn of_deltas(name: &str, options: &str) -> Volume {
     let made = delta_volume(options);
     let ino = |name: &str| made.file(name).ino;
@@ -139,6 +176,8 @@ fn kinds() -> Vec<Make> {
         Box::new(|| Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[])),
         Box::new(|| Volume::new("features, crashed", made(FEATURE_SETS[1], true), &[])),
         Box::new(|| Volume::new("compressed with deltas, crashed", made(COMPRESSED[1], true), &[])),
+        Box::new(|| Volume::new("deltas, worked on, crashed", worked_on(DELTAS), &[])),
+        Box::new(|| Volume::new("features, worked on, crashed", worked_on(FEATURE_SETS[1]), &[])),
         Box::new(|| of_deltas("deltas", "")),
         Box::new(|| of_deltas("compact pages", "delta=compact")),
         Box::new(|| Volume::new("shared nodes, crashed", shared_volume().dev, &[])),
@@ -289,6 +328,8 @@ fn groups_that_once_cost_files() {
         // A directory without a block for its first two entries.
         ("tree-no-inline", 11003029),
     ];
+    // These seeds chose among them.
+    let before_random_bytes = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped];
     let mut tally = Tally::default();
     for (name, seed) in known {
         let volume = match name {
@@ -296,7 +337,7 @@ fn groups_that_once_cost_files() {
             _ => Volume::new(name, load_image(&golden().join(format!("{name}.img.zst"))), &[]),
         };
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let hits = several(&volume, &mut rng);
+        let hits = several(&volume, &before_random_bytes, &mut rng);
         tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
     }
     tally.print();
@@ -348,7 +389,7 @@ fn nothing_is_told_of_sound_volumes() {
 }
 
 /// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the
-/// block, `MEDFS_DAMAGE` one of 0 to 2; `MEDFS_RESCUE` brings files off them instead of repairing them;
+/// block, `MEDFS_DAMAGE` one of 0 to 3; `MEDFS_RESCUE` brings files off them instead of repairing them;
 /// `MEDFS_BLOCKS` takes that many of each part.
 #[test]
 #[ignore = "takes minutes"]
@@ -390,10 +431,10 @@ fn every_block() {
 }
 
 /// Two to five blocks of a volume that are struck at once, and how.
-fn several(volume: &Volume, rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
+fn several(volume: &Volume, among: &[Damage], rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
     let count = rng.random_range(2..=5);
     let struck: Vec<Target> = volume.targets.choose_multiple(rng, count).copied().collect();
-    struck.into_iter().map(|target| (target, *Damage::ALL.choose(rng).expect("some"))).collect()
+    struck.into_iter().map(|target| (target, *among.choose(rng).expect("some"))).collect()
 }
 
 /// The cases of these seeds on a volume, each of several blocks, by as many threads as there are processors.
@@ -405,7 +446,7 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
             break;
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
-        let hits = several(volume, &mut rng);
+        let hits = several(volume, &Damage::ALL, &mut rng);
         if let Ok(path) = std::env::var("MEDFS_KEEP") {
             let damaged = volume.damaged(&hits, &mut rng.clone());
             medfs_testkit::images::save(damaged.inner(), path.as_ref()).expect("it is kept");
@@ -447,7 +488,7 @@ fn interrupt_several(volume: &Volume, seeds: Range<u64>, step: u64, tally: &mut 
     let mut interrupted = 0;
     for case in seeds {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
-        let hits = several(volume, &mut rng);
+        let hits = several(volume, &Damage::ALL, &mut rng);
         let went = volume.interrupt(&hits, &mut rng, step, folder.path());
         tally.count(volume, &hits, went.map(|count| interrupted += count), case);
     }

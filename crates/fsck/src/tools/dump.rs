@@ -95,6 +95,7 @@ impl<'d> Dump<'d> {
             Ok(mut image) => {
                 // What has two copies was read from either. The rest is shown as it is.
                 image.cache.medium.be_strict();
+                image.lost_sit.clear();
                 Ok(Dump { rules: Rules::of(&image), image })
             }
             Err(Stop::Io(e)) => Err(e.into()),

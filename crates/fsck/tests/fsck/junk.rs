@@ -6,6 +6,7 @@ use medfs::{Error, FileKind, Ino, ManualClock, MountOptions, NewFile, Timestamp,
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
+use medfs_format::sit::{RawSitBlock, RawSitEntry, VALID_MAP_SIZE};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Geometry};
 use medfs_fsck::{Code, Options, Repair, check, repair};
@@ -137,6 +138,33 @@ impl Filled {
         Filled { g: geometry(&dev), dev, files }
     }
 
+    /// The same volume after power was lost in a third mount: files that were there and new ones were fsynced.
+    fn cut_off(deltas: bool) -> Filled {
+        let Filled { dev, g, mut files } = Filled::worked_on(deltas);
+        let dev = Arc::new(dev);
+        let v = opened(dev.clone(), false).expect("the volume opens");
+        let mut rng = Random::seed_from_u64(6);
+        let parent = v.lookup(v.root(), b"many").unwrap().ino;
+        for i in 0..60 {
+            let name = if i % 3 == 0 { format!("2-{i}") } else { format!("0-{}", i * 4) };
+            let mut some = vec![0; if i % 3 == 0 { 6000 } else { 40 }];
+            rng.fill_bytes(&mut some);
+            let ino = match i % 3 {
+                0 => v.create(parent, name.as_bytes(), &NEW).unwrap().ino,
+                _ => v.lookup(parent, name.as_bytes()).unwrap().ino,
+            };
+            v.write(ino, 100, &some).unwrap();
+            v.fsync(ino, false).unwrap();
+            v.release(ino, 1);
+            let content = files.entry(("many".into(), name)).or_insert_with(|| vec![0; 6100]);
+            content[100..100 + some.len()].copy_from_slice(&some);
+        }
+        let dev = dev.snapshot();
+        let report = check(&dev, &Options::default(), &mut |_| {}).unwrap();
+        assert!(report.log_to_replay.inodes >= 40 && report.findings.is_empty(), "{report:?}");
+        Filled { g, dev, files }
+    }
+
     /// The same volume with these blocks written over.
     fn damaged(&self, blocks: &[(BlockAddr, Block)]) -> Arc<MemDevice> {
         let dev = self.dev.snapshot();
@@ -258,6 +286,57 @@ fn junk_over_any_block_of_metadata_brings_no_older_content_back() {
             if addr != last {
                 filled.judge(&format!("zeros over block {addr}"), &[(addr, Block::ZERO)]);
             }
+        }
+    }
+}
+
+/// With fsyncs to roll forward, other bytes in a block of SIT, NAT or SSA cost none of them: neither junk,
+/// nor what another block holds, nor an older version of the block.
+#[test]
+fn junk_over_any_block_of_the_tables_costs_no_fsync() {
+    for deltas in [true, false] {
+        let filled = Filled::cut_off(deltas);
+        let tables = filled.g.sit_blkaddr..filled.g.main_blkaddr;
+        let all = filled.metadata();
+        for (i, &addr) in all.iter().enumerate().filter(|(_, addr)| tables.contains(addr)) {
+            for seed in 0..3 {
+                let over = junk(seed << 32 | u64::from(addr));
+                filled.keeps_all(&format!("junk {seed} over block {addr}"), &[(addr, over)]);
+            }
+            filled.keeps_all(&format!("zeros over block {addr}"), &[(addr, Block::ZERO)]);
+            for other in [all[(i + 7) % all.len()], filled.g.other_copy(addr).unwrap_or(addr)] {
+                let over = *read_block(&filled.dev, other.into()).unwrap();
+                filled.keeps_all(&format!("block {other} over block {addr}"), &[(addr, over)]);
+            }
+        }
+    }
+}
+
+/// A SIT that calls every block in use, or holds junk, keeps neither the fsync log from being rolled forward nor a
+/// repair from what needs new blocks: a directory whose inode is lost.
+#[test]
+fn a_sit_that_calls_anything_in_use_costs_no_fsync() {
+    let sit_of = |map: u8| {
+        let mut block = Block::ZERO;
+        let entry = RawSitEntry::new(4, map.count_ones() as u16 * 64, [map; VALID_MAP_SIZE], 0);
+        block.view_mut::<RawSitBlock>().entries.fill(entry);
+        block
+    };
+    for deltas in [true, false] {
+        let filled = Filled::cut_off(deltas);
+        let sit = filled.g.sit_blkaddr..filled.g.nat_blkaddr;
+        let over = |block: &Block| sit.clone().map(|addr| (addr, block.clone())).collect::<Vec<_>>();
+        for map in [0xff, 0xaa, 0x55, 0xf0] {
+            filled.keeps_all(&format!("a SIT of {map:#x}"), &over(&sit_of(map)));
+        }
+        let mut dump = medfs_fsck::dump::Dump::open(&filled.dev).unwrap();
+        let dir = number(dump.path("/many").unwrap().get("ino"));
+        let inode = number(dump.nat(dir).unwrap().get("block_addr"));
+        for seed in 0..3 {
+            let mut blocks = over(&junk(seed));
+            filled.keeps_all("a SIT of junk", &blocks);
+            blocks.push((inode, Block::ZERO));
+            filled.keeps_all("a SIT of junk and a lost directory", &blocks);
         }
     }
 }
