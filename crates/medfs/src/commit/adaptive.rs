@@ -8,7 +8,7 @@
 //! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
 //! a bound began. Locks: `open` is a leaf.
 
-use crate::commit::durability::{Durability, Room, SyncPlan, Version};
+use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
 use crate::map::inode::Scope;
 use crate::options::LossBounds;
 use medfs_sync::Mutex;
@@ -86,7 +86,7 @@ impl Durability for Adaptive {
         Scope::Volume
     }
 
-    fn on_fsync(&self, _: Version, room: Room) -> SyncPlan {
+    fn on_fsync(&self, _: Fsync, room: Room) -> SyncPlan {
         let mut open = self.open.lock();
         let cause = match room {
             Room::Tight => &self.counters.for_room,
@@ -147,7 +147,7 @@ impl Durability for Adaptive {
 mod tests {
     use super::*;
 
-    const FILE: Version = Version { ino: 9, datasync: false };
+    const FILE: Fsync = Fsync { ino: 9, datasync: false };
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)

@@ -1,14 +1,14 @@
 //! When an fsync makes a file durable: the policy that is asked at the face of the volume.
 //!
-//! An fsync closes a version of its file. [`Immediate`] has it committed before the call returns.
-//! [`Deferred`] has it committed later, with those that were closed before it, in their order: when it is
-//! asked to, or before anything changes, so that what is committed is the version that was closed.
+//! [`Immediate`] has a file committed before its fsync returns. [`Deferred`] keeps the fsync and has the file
+//! committed later, behind those whose fsyncs came before: when it is asked to, or before anything changes.
+//! So what is committed is the file as it was at its fsync, and no version of it has to be kept.
 //! [`Adaptive`](super::adaptive::Adaptive) has the whole volume committed. What is to be synchronous by a
 //! flag or a mount option is never put off.
 //!
-//! Invariant: versions are committed in the order in which they were closed, each as it was then.
-//! Locks: the turn of [`Committing`] is held while versions are committed, and taken with no other lock held;
-//! `closed` is a leaf.
+//! Invariant: files are committed in the order of their fsyncs, each as it was then.
+//! Locks: the turn of [`Committing`] is held while files are committed, and taken with no other lock held;
+//! `kept` is a leaf.
 
 use crate::commit::adaptive::AdaptiveStats;
 use crate::map::inode::Scope;
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// A version of a file that an fsync closed.
+/// An fsync: which file is to be durable as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct Fsync {
     pub(crate) ino: Ino,
     pub(crate) datasync: bool,
 }
@@ -35,16 +35,16 @@ pub(crate) enum Room {
     Tight,
 }
 
-/// What becomes of a version that an fsync closes.
+/// What becomes of an fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncPlan {
-    /// It is committed before the fsync returns.
+    /// The file is committed before it returns.
     Now,
     /// The policy keeps it.
     Later,
 }
 
-/// When versions are committed.
+/// When files are committed.
 pub(crate) trait Durability: Send + Sync {
     /// What one commit makes durable.
     fn scope(&self) -> Scope {
@@ -57,14 +57,14 @@ pub(crate) trait Durability: Send + Sync {
     }
 
     /// Asked at each fsync.
-    fn on_fsync(&self, version: Version, room: Room) -> SyncPlan;
+    fn on_fsync(&self, fsync: Fsync, room: Room) -> SyncPlan;
 
-    /// The closed version that is to be committed next.
-    fn oldest(&self) -> Option<Version> {
+    /// The fsync whose file is to be committed next.
+    fn oldest(&self) -> Option<Fsync> {
         None
     }
 
-    /// That version is durable, or its file is gone.
+    /// That file is durable, or gone.
     fn committed(&self) {}
 
     /// Asked before each change where commits are of the whole volume, with the bytes of its dirty pages:
@@ -96,7 +96,7 @@ impl Durability for Immediate {
         false
     }
 
-    fn on_fsync(&self, _: Version, _: Room) -> SyncPlan {
+    fn on_fsync(&self, _: Fsync, _: Room) -> SyncPlan {
         SyncPlan::Now
     }
 }
@@ -104,36 +104,36 @@ impl Durability for Immediate {
 /// An fsync returns at once. For tests: it bounds neither time nor bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    closed: Mutex<VecDeque<Version>>,
+    kept: Mutex<VecDeque<Fsync>>,
     count: AtomicUsize,
 }
 
 impl Durability for Deferred {
-    fn on_fsync(&self, version: Version, _: Room) -> SyncPlan {
-        let mut closed = self.closed.lock();
-        // Nothing changed since the same one was closed.
-        if closed.back() != Some(&version) {
-            closed.push_back(version);
+    fn on_fsync(&self, fsync: Fsync, _: Room) -> SyncPlan {
+        let mut kept = self.kept.lock();
+        // Nothing changed since the same one came.
+        if kept.back() != Some(&fsync) {
+            kept.push_back(fsync);
         }
-        self.count.store(closed.len(), Ordering::Release);
+        self.count.store(kept.len(), Ordering::Release);
         SyncPlan::Later
     }
 
-    fn oldest(&self) -> Option<Version> {
+    fn oldest(&self) -> Option<Fsync> {
         match self.count.load(Ordering::Acquire) {
             0 => None,
-            _ => self.closed.lock().front().copied(),
+            _ => self.kept.lock().front().copied(),
         }
     }
 
     fn committed(&self) {
-        let mut closed = self.closed.lock();
-        closed.pop_front();
-        self.count.store(closed.len(), Ordering::Release);
+        let mut kept = self.kept.lock();
+        kept.pop_front();
+        self.count.store(kept.len(), Ordering::Release);
     }
 }
 
-/// The thread that commits closed versions: what it does for that changes no version.
+/// The thread that commits what was put off: what it does for that changes no file.
 #[derive(Debug)]
 pub(crate) struct Committing {
     turn: Mutex<()>,
@@ -166,18 +166,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_come_back_in_their_order() {
+    fn fsyncs_come_back_in_their_order() {
         let policy = Deferred::default();
-        let version = |ino| Version { ino, datasync: false };
+        let fsync = |ino| Fsync { ino, datasync: false };
         assert_eq!(policy.oldest(), None);
         for ino in [9, 9, 4, 9] {
-            assert_eq!(policy.on_fsync(version(ino), Room::Enough), SyncPlan::Later);
+            assert_eq!(policy.on_fsync(fsync(ino), Room::Enough), SyncPlan::Later);
         }
         for ino in [9, 4, 9] {
-            assert_eq!(policy.oldest(), Some(version(ino)));
+            assert_eq!(policy.oldest(), Some(fsync(ino)));
             policy.committed();
         }
         assert_eq!(policy.oldest(), None);
-        assert_eq!((Immediate.on_fsync(version(9), Room::Enough), Immediate.oldest()), (SyncPlan::Now, None));
+        assert_eq!((Immediate.on_fsync(fsync(9), Room::Enough), Immediate.oldest()), (SyncPlan::Now, None));
     }
 }

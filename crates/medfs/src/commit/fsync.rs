@@ -15,7 +15,7 @@ use crate::commit::adaptive::AdaptiveStats;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
 use crate::commit::checkpoint::CheckpointSink;
-use crate::commit::durability::{Room, SyncPlan, Version};
+use crate::commit::durability::{Fsync, Room, SyncPlan};
 use crate::commit::name_journal::{DirNames, NameJudge};
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
@@ -48,7 +48,7 @@ enum Refused {
 impl Commit {
     /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        match self.ways.durability.on_fsync(Version { ino, datasync }, self.room()) {
+        match self.ways.durability.on_fsync(Fsync { ino, datasync }, self.room()) {
             SyncPlan::Now => self.sync(ino, datasync),
             SyncPlan::Later => {
                 self.inode(ino)?;
@@ -119,8 +119,8 @@ impl Commit {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
         let mut inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
         let room = self.room();
-        let version = |inode: &Arc<Inode>| Version { ino: inode.ino, datasync };
-        inodes.retain(|inode| self.ways.durability.on_fsync(version(inode), room) == SyncPlan::Now);
+        let fsync = |inode: &Arc<Inode>| Fsync { ino: inode.ino, datasync };
+        inodes.retain(|inode| self.ways.durability.on_fsync(fsync(inode), room) == SyncPlan::Now);
         if self.ways.durability.scope() == Scope::Volume {
             return inodes.first().map_or(Ok(()), |inode| self.sync_file(inode, datasync).map(drop));
         }
@@ -343,13 +343,13 @@ impl Commit {
         self.ways.durability.stats(self.clock.monotonic(), self.pages.dirty_bytes())
     }
 
-    /// Commits the versions that fsyncs closed. What failed to be committed, and what was closed after it, is kept.
+    /// Commits the files whose fsyncs were put off. What failed to be committed, and what came after it, is kept.
     pub(crate) fn commit_closed(&self) -> Result<()> {
         if self.ways.durability.oldest().is_none() {
             return Ok(());
         }
         self.committing.in_turn(|| {
-            while let Some(Version { ino, datasync }) = self.ways.durability.oldest() {
+            while let Some(Fsync { ino, datasync }) = self.ways.durability.oldest() {
                 match self.inode(ino) {
                     Ok(inode) => drop(self.sync_file(&inode, datasync)?),
                     Err(Error::Posix(Posix::Stale)) => {}
