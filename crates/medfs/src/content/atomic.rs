@@ -4,8 +4,8 @@
 //! ([`crate::map::page_versions`]): the address map is not touched before the commit. Readers see the draft,
 //! as they do in F2FS, where the file has one page cache for all.
 //! Invariants: each page of a draft has a block of its own reserved, as the page it replaces stays valid until
-//! the commit is durable; so want of room is an error of the write. A commit that fails before its pages are
-//! the file's leaves the draft open. Locks: as in [`crate::content::file`].
+//! the commit is durable; so want of room is an error of the write. A commit that fails before the draft is
+//! the file leaves it open. Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
 use crate::content::Content;
@@ -67,9 +67,10 @@ impl AtomicWrite<'_> {
         Ok(())
     }
 
-    /// Makes the draft the file. Where one of its pages cannot be the file's, the file is as it was, and the
-    /// draft stays. No other file needs what is cut off.
+    /// Makes the draft the file. Where one of its pages cannot be the file's, or what it cuts off cannot go, the
+    /// file is as it was, and the draft stays. No other file needs what is cut off.
     pub(crate) fn apply(&self, state: &mut InodeState) -> Result<()> {
+        self.before_cut(state)?;
         let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(()) };
         let mut before = Vec::with_capacity(draft.pages.len());
         let mut near = None;
@@ -77,27 +78,46 @@ impl AtomicWrite<'_> {
             let old = state.pages.get(index).cloned();
             match self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone()) {
                 Ok(slot) => near = Some(slot),
-                Err(e) => {
-                    self.take_back(state, before);
-                    self.counted(state, |pages| pages.put_draft(draft));
-                    return Err(e);
-                }
+                Err(e) => return self.take_back(state, draft, before, e),
             }
             before.push((index, old));
         }
+        if let Err(e) = self.cut_as_in(&draft, state) {
+            return self.take_back(state, draft, before, e);
+        }
         self.space.unstage(draft.reserved());
-        self.cut_as_in(&draft, state)?;
         self.touch_modified(self.inode);
         Ok(())
     }
 
-    fn take_back(&self, state: &mut InodeState, before: Vec<(u64, Option<Arc<Block>>)>) {
+    /// Opens the draft again after an error, with the pages that the file had `before`.
+    fn take_back(
+        &self,
+        state: &mut InodeState,
+        draft: Draft,
+        before: Vec<(u64, Option<Arc<Block>>)>,
+        error: Error,
+    ) -> Result<()> {
         for (index, old) in before {
             match old {
                 Some(page) => self.add_dirty_page(self.inode, state, index, page),
                 None => self.forget_pages(self.inode, state, index, index + 1),
             }
         }
+        self.counted(state, |pages| pages.put_draft(draft));
+        Err(error)
+    }
+
+    /// Meets damage and errors of reading in what the open draft cuts off, while nothing of the file has changed:
+    /// its storage lets the pages go, and each address and the nodes that lead there are read.
+    fn before_cut(&self, state: &mut InodeState) -> Result<()> {
+        let first = state.pages.draft().map_or(u64::MAX, Draft::first_cut);
+        if first >= self.inode.pages() {
+            return Ok(());
+        }
+        let end = if self.has_compact(self.inode) { self.compact_start(self.inode) } else { u64::MAX };
+        self.storage(self.inode).before(self.content, self.inode, state, Change::Leave(first..u64::MAX))?;
+        self.check_addrs(self.inode, first..end)
     }
 
     /// Cuts off what a draft, whose pages are the file's by now, does not show, and gives the file its size.

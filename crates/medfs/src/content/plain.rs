@@ -240,6 +240,61 @@ mod tests {
     }
 
     #[test]
+    fn an_atomic_write_whose_cut_fails_stays_open_and_leaves_the_file() {
+        let content = plain("");
+        let file = new_file(&content, b"f", None);
+        // The last pages are named by a node of their own.
+        let old = text(1, 1000 * BLOCK_SIZE);
+        write(&content, &file, 0, &old);
+        write_back(&content, &file, Purpose::Background);
+        let atomic = content.atomic_write(&file);
+        assert!(atomic.get_ready().unwrap());
+        atomic.begin().unwrap();
+        let new = text(2, BLOCK_SIZE);
+        write(&content, &file, 0, &new);
+        content.change_alone(&file, |state| atomic.resize(state, 3 * BLOCK_SIZE as u64)).unwrap();
+        let (slot, free) = (content.find_slot(&file, 990).unwrap().unwrap(), content.space.counts().free());
+        let addr = slot.addr();
+        content.set_addr(&file, &slot, 1);
+        let commit = || content.change_alone(&file, |state| atomic.apply(state));
+        assert!(matches!(commit(), Err(Error::Corrupt(_))));
+        content.set_addr(&file, &slot, addr);
+        {
+            let state = file.lock.read();
+            let mut found = vec![0; old.len()];
+            content.read_range(&file, &state, 0, &mut found).unwrap();
+            assert!(found == old && !state.pages.any_dirty(), "the file is as it was");
+        }
+        assert_eq!(content.space.counts().free(), free, "what the draft reserved it still has");
+        let mut draft = vec![0; old.len()];
+        let shown = content.read(file.ino, 0, &mut draft).unwrap();
+        draft.truncate(shown);
+        assert!(shown == 3 * BLOCK_SIZE && draft[..BLOCK_SIZE] == new, "it is open");
+        commit().unwrap();
+        assert!(file.size() == 3 * BLOCK_SIZE as u64 && read(&content, &file) == draft);
+        assert_eq!(content.find_slot(&file, 990).unwrap().map(|slot| slot.addr()), None);
+    }
+
+    #[test]
+    fn a_page_whose_address_is_no_block_of_the_main_area_is_not_written() {
+        for opts in ["ipu_policy=1", "ipu_policy=0"] {
+            let content = plain(opts);
+            let file = new_file(&content, b"f", None);
+            write(&content, &file, 0, &text(1, 2 * BLOCK_SIZE));
+            write_back(&content, &file, Purpose::Background);
+            write(&content, &file, 0, &text(2, 2 * BLOCK_SIZE));
+            let slot = content.find_slot(&file, 0).unwrap().unwrap();
+            content.set_addr(&file, &slot, 1);
+            let before = content.io.read(1).unwrap();
+            let written = content.write_batch(&file, 0, Purpose::Background, &NoSources).unwrap().unwrap();
+            assert!(matches!(written.outcome, Err(Error::Corrupt(_))), "{opts}");
+            assert!(content.io.read(1).unwrap().0 == before.0 && slot.addr() == 1, "{opts}");
+            let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+            assert_eq!(dirty, [0], "{opts}: the other page is written");
+        }
+    }
+
+    #[test]
     fn a_write_during_a_writeback_waits_for_nothing_and_stays_dirty() {
         let content = plain("");
         let file = new_file(&content, b"f", None);

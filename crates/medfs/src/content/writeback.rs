@@ -70,6 +70,7 @@ impl Content {
     ) -> Result<()> {
         let old = slot.addr();
         debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+        self.check_addr(inode, page.index, old)?;
         let compact = self.is_compact_page(inode, page.index);
         let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
         let block = PageRef { index: (!compact).then_some(page.index), ..block };

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::content::Storages;
     use crate::content::alone::{
-        content, follow_a_model, forget_clean, new_file, options, read, text, write, write_back,
+        NoSources, content, follow_a_model, forget_clean, new_file, options, read, text, write, write_back,
     };
     use crate::content::placement::Purpose;
     use medfs_format::BLOCK_SIZE;
@@ -231,6 +231,19 @@ mod tests {
                 follow_a_model(&content, &new_file(&content, b"a.db", None), seed, 100);
             }
         }
+    }
+
+    #[test]
+    fn a_page_whose_address_is_no_block_of_the_main_area_has_no_delta() {
+        let (content, own) = deltas("delta=inline");
+        let file = file_of(&content, b"a.db", 2);
+        write(&content, &file, 100, b"changed");
+        let slot = content.find_slot(&file, 0).unwrap().unwrap();
+        content.set_addr(&file, &slot, 1);
+        let written = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+        assert!(matches!(written.outcome, Err(crate::error::Error::Corrupt(_))));
+        assert!(slot.addr() == 1 && file.lock.read().pages.is_dirty(0));
+        assert!(own.over(&content).delta_pages(&file, 0..u64::MAX).unwrap().is_empty());
     }
 
     #[test]

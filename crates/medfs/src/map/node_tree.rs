@@ -265,6 +265,23 @@ impl Map {
         .into())
     }
 
+    /// Checks the addresses of a range of pages, whose nodes are in memory then as far as there is room.
+    pub(crate) fn check_addrs(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
+        let mut index = pages.start;
+        while index < pages.end {
+            let Some(slot) = self.find_slot(inode, index)? else {
+                index = self.next_existing(inode, index)?;
+                continue;
+            };
+            let until = pages.end.min(slot.first_page + slot.pages as u64);
+            for (page, addr) in (index..until).zip(slot.addrs((until - index) as usize)) {
+                self.check_addr(inode, page, addr)?;
+            }
+            index = until;
+        }
+        Ok(())
+    }
+
     /// Frees the blocks of pages `start..end` without touching nodes; returns how many there were.
     pub(crate) fn punch(&self, inode: &Inode, start: u64, end: u64) -> Result<u64> {
         let mut freed = 0;

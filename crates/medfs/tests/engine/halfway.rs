@@ -86,6 +86,16 @@ fn size(v: &Volume, path: &str, size: u64) -> Result<()> {
     v.setattr(find(v, path)?, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
 }
 
+/// An atomic write that also cuts off what lies below nodes of its own.
+fn write_and_cut_atomically(v: &Volume) -> Result<()> {
+    let f = find(v, "big")?;
+    let _ = v.atomic_abort(f);
+    v.atomic_start(f)?;
+    v.write(f, 5, b"abc")?;
+    size(v, "big", 9 * P + 100)?;
+    v.atomic_commit(f)
+}
+
 type Operation = (&'static str, fn(&Volume) -> Result<()>);
 
 const P: u64 = PAGE as u64;
@@ -132,6 +142,7 @@ fn operations(compressed: bool) -> Vec<Operation> {
             }
             v.atomic_commit(f)
         }),
+        ("atomic write and cut", write_and_cut_atomically),
         ("attribute", |v| v.setxattr(find(v, "attributes")?, b"user.more", &[6; 1200], XattrMode::Set)),
         ("no attribute", |v| match v.removexattr(find(v, "attributes")?, b"user.large") {
             Err(e) if e.errno() == 61 => Ok(()),
@@ -334,6 +345,29 @@ fn sweep(every: usize, seed: u64) {
 #[test]
 fn what_an_error_interrupts_leaves_a_sound_volume_and_can_be_done_again() {
     sweep(500, 0);
+}
+
+#[test]
+fn an_atomic_write_that_cannot_cut_off_what_it_should_leaves_the_file_as_it_was() {
+    let mut failed = 0;
+    for Kind { device, options, .. } in kinds() {
+        let before = observe(&open_device(&Arc::new(device.snapshot()), &options)).expect("it is readable");
+        let cut = |v: &Volume| write_and_cut_atomically(v).expect("nothing is in its way");
+        for block in blocks_read(&device, &options, cut) {
+            let faulty = Arc::new(FaultDevice::new(device.snapshot(), 1));
+            let v = open_with(faulty.clone(), &options, Arc::new(ManualClock::new(START)));
+            faulty.arm(Fault::on(FaultKind::Read, Effect::IO).within(block..block + 1));
+            let told = write_and_cut_atomically(&v);
+            faulty.heal();
+            if told.is_err() {
+                failed += 1;
+                let _ = v.atomic_abort(ino(&v, "big"));
+                let found = observe(&v).expect("it is readable");
+                compare(&before, &found).unwrap_or_else(|e| panic!("{options}, block {block}: {e}"));
+            }
+        }
+    }
+    assert!(failed > 10, "{failed} runs failed");
 }
 
 /// Every block, in some minutes.
