@@ -266,6 +266,17 @@ impl<'v> PastDamage<'v> {
         Ok(None)
     }
 
+    /// How many inodes the checkpoint counts beyond those that the NAT leads to: entries are lost, as where the
+    /// journals of a checkpoint are zeros.
+    pub fn inodes_missing(&self) -> Result<u32> {
+        let mut found = 0;
+        for ino in (0..self.tree.geo.max_nid()).filter(|&ino| self.tree.geo.is_nid(ino)) {
+            let entry = self.tree.nat.peek(&self.tree.io, ino)?;
+            found += u32::from(entry.ino == ino && entry.addr != NULL_ADDR);
+        }
+        Ok(self.tree.space.counts().valid_inodes.saturating_sub(found))
+    }
+
     /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read
     /// does not look for all of them.
     pub fn is_hidden(&self, ino: Ino) -> bool {

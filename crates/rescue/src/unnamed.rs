@@ -25,6 +25,13 @@ impl<S: Sink> Walk<'_, S> {
             self.outcome.unmet += u64::from(!is_removed);
         }
         self.tell_names_unmet();
+        // Where the table cannot be read, that was told above.
+        let missing = self.past.inodes_missing().unwrap_or(0);
+        if missing > 0 {
+            self.outcome.torn += 1;
+            let reason = format!("the checkpoint counts {missing} more inodes than the volume leads to");
+            self.fail(top, None, reason);
+        }
     }
 
     /// Brings what no directory names: to the directory and under the name that its inode says, or else under

@@ -378,6 +378,23 @@ fn what_a_damaged_directory_lacks_is_told() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Zeros in place of the journals of an unmounted volume: what they led to is missing, and that is told.
+#[test]
+fn what_zeroed_journals_led_to_is_told_to_be_missing() {
+    let mut tally = Tally::default();
+    for features in [FEATURE_SETS[0], DELTAS] {
+        let volume = Volume::new(features, made(features, false), &[]);
+        let mut pack: Vec<_> = volume.targets.iter().filter(|t| t.part == Part::Pack(true)).collect();
+        pack.pop(); // zeros in the last header are what power loss leaves
+        for &target in pack {
+            let went = volume.tells_what_is_missing(target);
+            tally.count(&volume, &[(target, Damage::Zeroed)], went, 0);
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// No healthy volume is said to lack anything.
 #[test]
 fn nothing_is_told_of_sound_volumes() {

@@ -170,6 +170,19 @@ impl Volume {
         self.by_names(Arc::new(self.dev.snapshot())).map(|(_, outcome)| outcome)
     }
 
+    /// With a block of the pack in force zeroed, `get -r` brings every inode, or says that it does not.
+    pub fn tells_what_is_missing(&self, target: Target) -> Result<(), Failure> {
+        let dev = self.dev.snapshot();
+        dev.write(target.block, &[&Block::ZERO], META).expect("memory");
+        let Some((found, outcome)) = self.by_names(Arc::new(dev)) else { return Ok(()) };
+        let there: BTreeSet<Ino> = found.inodes().map(|(_, inode)| inode.ino).collect();
+        let lost = self.shown.inodes().filter(|(_, inode)| !there.contains(&inode.ino)).count();
+        match lost > 0 && outcome.is_whole() {
+            true => fail("lost", format!("get: {lost} inodes are missing, and nothing is said")),
+            false => Ok(()),
+        }
+    }
+
     /// Copies the tree of a volume as it is; `None` where it does not open.
     fn by_names(&self, dev: Arc<dyn BlockDevice>) -> Option<(Model, Outcome)> {
         let options = MountOptions { read_only: true, ..MountOptions::default() };
