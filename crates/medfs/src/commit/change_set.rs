@@ -93,6 +93,7 @@ impl<'a> StagedFile<'a> {
         change: impl FnOnce(&mut InodeState) -> Result<()>,
     ) -> Result<StagedFile<'a>> {
         let Request { inode, purpose, naming } = request;
+        tree.xref.find_companion(inode);
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         change(&mut state)?;

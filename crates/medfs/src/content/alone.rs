@@ -35,6 +35,8 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 pub(crate) struct NoSources;
 
 impl Sources for NoSources {
+    fn staging(&self, _: &Inode) {}
+
     fn record_of(
         &self,
         _: &Arc<Inode>,

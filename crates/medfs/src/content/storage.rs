@@ -122,6 +122,9 @@ pub(crate) struct Write<'a> {
 
 /// What other files hold of a page that is to be written: known to those who write files back, not to a storage.
 pub(crate) trait Sources {
+    /// Pages of a file are about to be placed. No lock of an inode is held.
+    fn staging(&self, inode: &Inode);
+
     /// The record of a page against blocks of other files, and the write mark that has to be durable before
     /// it. `new`: the page has no block. Those blocks are needed from then on.
     fn record_of(

@@ -185,6 +185,7 @@ impl Content {
     ) -> Result<Option<WrittenBatch>> {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
+        sources.staging(inode);
         let mut state = inode.lock.write();
         let indices: Vec<u64> = state.pages.dirty(from..).take(BATCH).map(|(i, _)| i).collect();
         let Some(&last) = indices.last() else { return Ok(None) };
@@ -200,6 +201,7 @@ impl Content {
         inode: &Arc<Inode>,
         sources: &dyn Sources,
     ) -> Result<(Vec<u64>, Result<()>)> {
+        sources.staging(inode);
         let mut state = inode.lock.write();
         let indices: Vec<u64> = state.pages.dirty(..).map(|(index, _)| index).collect();
         let placing = self.place_pages(inode, &mut state, &indices, Purpose::Checkpoint, sources);
@@ -217,6 +219,7 @@ impl Content {
     ) -> Result<()> {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
+        sources.staging(inode);
         let mut state = inode.lock.write();
         if state.dead {
             return Ok(());

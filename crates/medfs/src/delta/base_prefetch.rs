@@ -11,7 +11,6 @@ use crate::content::page_io::requests;
 use crate::content::page_plan::Decide;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::profile::file_class::FileClass;
 use crate::stats::Counters;
 use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
 use std::collections::HashMap;
@@ -50,9 +49,7 @@ impl DeltaPages<'_> {
 
     /// Whether pages of this file will be compared with their own blocks whether these are in memory or not.
     fn compares_with_blocks(&self, inode: &Inode, about: &Decide<'_>) -> bool {
-        let repeats = || {
-            self.deltas.repeats && matches!(self.class(inode), FileClass::RollbackJournal | FileClass::Wal)
-        };
+        let repeats = || self.deltas.repeats && self.class(inode).is_journal();
         about.deltas
             && about.inode_due
             && about.batch.dirty_pages <= self.most_dirty(inode)

@@ -33,6 +33,11 @@ impl FileClass {
             FileClass::Other
         }
     }
+
+    /// Whether it holds pages of a database.
+    pub(crate) fn is_journal(self) -> bool {
+        matches!(self, FileClass::Wal | FileClass::RollbackJournal)
+    }
 }
 
 /// The name that an inode records.
@@ -46,7 +51,7 @@ pub(crate) fn is_named(r: &RawInode, name: &[u8]) -> bool {
 }
 
 /// The name of the database to which a journal or log belongs.
-pub(crate) fn database_of(r: &RawInode) -> Option<Vec<u8>> {
+fn database_of(r: &RawInode) -> Option<Vec<u8>> {
     let name = bytes(r);
     let database = name.strip_suffix(JOURNAL).or_else(|| name.strip_suffix(LOG))?;
     (!database.is_empty()).then(|| database.to_vec())
@@ -94,9 +99,15 @@ impl Temporary {
 }
 
 /// The names of the files that one of this name may be about to replace.
-pub(crate) fn replaced_by(r: &RawInode) -> Vec<Vec<u8>> {
+fn replaced_by(r: &RawInode) -> Vec<Vec<u8>> {
     let found = TEMPORARY.iter().filter_map(|kind| kind.replaces(bytes(r)));
     found.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// The names of the files of whose blocks the pages of one of this name are likely made: the database of a
+/// journal or log, or what another file may be about to replace.
+pub(crate) fn companions(r: &RawInode) -> Vec<Vec<u8>> {
+    if FileClass::of(r).is_journal() { database_of(r).into_iter().collect() } else { replaced_by(r) }
 }
 
 /// Whether a name is `stem.extension` in either case; `*` is every name's.

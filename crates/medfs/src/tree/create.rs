@@ -93,6 +93,7 @@ impl Tree {
             self.edit(&dir, Dirty::Full, |r| add_links(r, 1));
         } else if new.kind == FileKind::Regular {
             self.name_journal.made(dir.ino, name, inode.ino);
+            self.xref.named(&inode, &dir, &state);
         }
         self.touch_modified(&dir);
         Ok(self.attr_held(&inode))

@@ -171,6 +171,7 @@ impl Tree {
             r.i_advise |= Advise::LOST_PINO.bits();
             set_ctime(r, now);
         });
+        self.xref.named(&inode, &dir, &dir_state);
         self.since.renamed_files.lock().insert(ino);
         if links == 0 {
             self.orphans.remove(ino);

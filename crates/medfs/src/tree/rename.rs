@@ -381,6 +381,7 @@ impl Rename<'_> {
             }
             set_ctime(r, now);
         });
+        tree.xref.named(inode, &new.dir, dirs.target());
         tree.touch_modified(&old.dir);
         tree.touch_modified(&new.dir);
         Ok(())
@@ -469,6 +470,10 @@ impl Rename<'_> {
                 }
                 set_ctime(r, now);
             });
+        }
+        for (inode, side) in [(inode, new), (other, old)] {
+            let state = if side.dir.ino == new.dir.ino { dirs.target() } else { dirs.source() };
+            tree.xref.named(inode, &side.dir, state);
         }
         if links != 0 {
             tree.edit(&new.dir, Dirty::Full, |r| add_links(r, links));

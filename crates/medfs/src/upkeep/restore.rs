@@ -167,6 +167,7 @@ impl Restoring<'_> {
         self.fs.make_room()?;
         let _wb = inode.wb.lock();
         let _op = self.fs.op()?;
+        self.fs.xref.find_companion(&inode);
         let mut state = inode.lock.write();
         inode.check_alive(&state)?;
         if self.fs.is_released(&inode) {

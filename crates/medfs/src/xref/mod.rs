@@ -11,6 +11,7 @@
 //! (rank `reference index`), [`RetainedFiles`] and what is remembered of a log (rank `compact map`) are
 //! leaves.
 
+mod companion;
 pub(crate) mod predecessor;
 pub(crate) mod ref_index;
 pub(crate) mod retained;
@@ -145,6 +146,40 @@ mod tests {
         let second = page_of(&wal, 2);
         let state = wal.lock.read();
         assert!(on.xref.record_of(&wal, &state, 2, &second, true).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_log_is_made_of_its_database_while_somebody_changes_the_directory() {
+        let (on, _, content) = with_database();
+        let wal = file(&on, "a.db-wal", &log(&content, &[2, 5, 1]));
+        let page = page_of(&wal, 1);
+        let root = on.inode(on.geo.root_ino).unwrap();
+        let _changing = root.lock.write();
+        let state = wal.lock.read();
+        assert!(on.xref.record_of(&wal, &state, 1, &page, true).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_database_is_one_only_while_it_has_its_name() {
+        let (on, _, content) = with_database();
+        let record = |wal: &Arc<Inode>| {
+            let page = page_of(wal, 1);
+            on.xref.staging(wal);
+            let state = wal.lock.read();
+            on.xref.record_of(wal, &state, 1, &page, true).unwrap().is_some()
+        };
+        let (root, none) = (on.geo.root_ino, crate::RenameFlags::empty());
+        let wal = file(&on, "b.db-wal", &log(&content, &[2, 5, 1]));
+        assert!(!record(&wal), "there is no such database");
+        on.rename(root, b"a.db", root, b"b.db", none).unwrap();
+        on.write_back_all().unwrap();
+        on.checkpoint_now().unwrap();
+        let wal = file(&on, "b.db-wal2", &log(&content, &[2, 5, 1]));
+        on.rename(root, b"b.db-wal2", root, b"b.db-wal", none).unwrap();
+        assert!(record(&wal), "it is the log of that database by its new name");
+        on.rename(root, b"b.db", root, b"c.db", none).unwrap();
+        on.checkpoint_now().unwrap();
+        assert!(!record(&wal), "the database has another name");
     }
 
     #[test]

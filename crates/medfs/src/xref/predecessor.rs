@@ -1,8 +1,8 @@
 //! Pages of a file that is written to replace another one, against the blocks of that one.
 //!
 //! Editors and Android's `AtomicFile` write a new file, make it durable and rename it over its predecessor,
-//! of which most is in it again. The predecessor is found by name ([`file_class::replaced_by`]), and where in
-//! it a page's content is, by content. The predecessor's *blocks* are what counts: where it is itself made
+//! of which most is in it again. The predecessor is its companion by name ([`super::companion`]), and where in it
+//! a page's content is, is found by content. The predecessor's *blocks* are what counts: where it is itself made
 //! from a file that is kept ([`super::retained`]), the new one is made from that too, unless much of the
 //! predecessor was written as a whole. So no chains form.
 //!
@@ -15,7 +15,6 @@ use super::sqlite_wal::{ComposedBase, WalMemory};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
-use crate::profile::file_class;
 use medfs_format::delta::RawSlice;
 use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
 use std::sync::Arc;
@@ -46,7 +45,7 @@ impl Xref {
     /// be kept. What it is made from are sources then.
     pub(crate) fn encode_replacement(
         &self,
-        inode: &Arc<Inode>,
+        (inode, predecessor): (&Arc<Inode>, Option<&Arc<Inode>>),
         state: &InodeState,
         index: u32,
         page: &Block,
@@ -58,7 +57,7 @@ impl Xref {
         {
             return Ok(None);
         }
-        let Some(base) = self.base_file(inode)? else { return Ok(None) };
+        let Some(base) = self.base_file(inode, predecessor.map(|file| &**file))? else { return Ok(None) };
         let own_place = i64::from(index) * PAGE as i64;
         let shift = inode.memory.of::<WalMemory>().lock().replaces.shift;
         let mut best = self.likely_base(inode, &base, own_place - shift, page)?;
@@ -75,26 +74,24 @@ impl Xref {
         Ok(self.claim(inode, state, &base, index, &repeat)?.map(|after| (record, after)))
     }
 
-    /// The file whose blocks a new file may be made from.
-    fn base_file(&self, inode: &Inode) -> Result<Option<Arc<Inode>>> {
-        let names = inode.raw(file_class::replaced_by);
-        if names.is_empty() || inode.nlink() != 1 || !self.can_retain()? {
+    /// The file whose blocks a new file may be made from, which is about to replace another one.
+    fn base_file(&self, inode: &Inode, predecessor: Option<&Inode>) -> Result<Option<Arc<Inode>>> {
+        let may_replace = self.has_companions(inode) && !self.class(inode).is_journal() && inode.nlink() == 1;
+        // Also of a file without a predecessor this asks for the hidden directory, so that the next one finds it.
+        if !may_replace || !self.can_retain()? {
             return Ok(None);
         }
-        for name in names {
-            let Some(predecessor) = self.source_named(inode, &name)? else { continue };
-            let known = inode.memory.of::<WalMemory>().lock().replaces.found;
-            let base = match known.filter(|(ino, _)| *ino == predecessor.ino) {
-                Some((_, base)) => base,
-                None => {
-                    let base = self.base_of_predecessor(&predecessor)?;
-                    inode.memory.of::<WalMemory>().lock().replaces.found = Some((predecessor.ino, base));
-                    base
-                }
-            };
-            return base.map(|ino| self.inode(ino)).transpose();
-        }
-        Ok(None)
+        let Some(predecessor) = predecessor else { return Ok(None) };
+        let known = inode.memory.of::<WalMemory>().lock().replaces.found;
+        let base = match known.filter(|(ino, _)| *ino == predecessor.ino) {
+            Some((_, base)) => base,
+            None => {
+                let base = self.base_of_predecessor(predecessor)?;
+                inode.memory.of::<WalMemory>().lock().replaces.found = Some((predecessor.ino, base));
+                base
+            }
+        };
+        base.map(|ino| self.inode(ino)).transpose()
     }
 
     /// The predecessor itself, or what it is made from.

@@ -9,6 +9,10 @@ use medfs_format::Block;
 use std::sync::Arc;
 
 impl Sources for Xref {
+    fn staging(&self, inode: &Inode) {
+        self.find_companion(inode);
+    }
+
     fn record_of(
         &self,
         inode: &Arc<Inode>,
@@ -18,12 +22,13 @@ impl Sources for Xref {
         new: bool,
     ) -> Result<Option<(OwnedRecord, u64)>> {
         const LOST: &str = "a page is not compared with a block that cannot be read";
-        let repeat = self.encode_repeat(inode, state, index, page);
+        let companion = self.companion(inode);
+        let repeat = self.encode_repeat((inode, companion.as_ref()), state, index, page);
         let repeat = self.pass_by(LOST, inode.ino, repeat)?.flatten();
         if repeat.is_some() || !new {
             return Ok(repeat);
         }
-        let replacement = self.encode_replacement(inode, state, index, page);
+        let replacement = self.encode_replacement((inode, companion.as_ref()), state, index, page);
         Ok(self.pass_by(LOST, inode.ino, replacement)?.flatten())
     }
 

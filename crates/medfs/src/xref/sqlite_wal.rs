@@ -5,20 +5,17 @@
 //!
 //! Invariants: a block is used as a base only while the file it belongs to is durable as it is in memory, so
 //! that no crash shows that file without it; it is a source from then on.
-//! Locks: called with the inode's lock held; those of the other file, and of a directory, are tried and never
-//! waited for.
+//! Locks: called with the inode's lock held; those of the other file are tried and never waited for.
 
 use super::Xref;
 use super::predecessor::PredecessorCache;
 use super::sqlite_layout::{Layout, PAGE, PageCopy};
 use crate::content::record::OwnedRecord;
-use crate::dir::Dir;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
-use crate::profile::file_class::{self, FileClass};
+use crate::profile::file_class::FileClass;
 use crate::ranks;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
-use medfs_format::node::{FileKind, Inline};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, is_block};
 use medfs_store::Dirty;
 use medfs_sync::{Mutex, MutexGuard, Ranked};
@@ -77,7 +74,6 @@ impl Sources<'_> {
 /// What is remembered of a journal or log.
 #[derive(Debug, Default)]
 pub(crate) struct WalState {
-    database: Option<Ino>,
     /// What it is to replace.
     pub(crate) replaces: PredecessorCache,
     /// The layout behind its first header: SQLite ends a transaction by overwriting that with zeros.
@@ -114,21 +110,21 @@ pub(crate) struct CopiedPages {
 }
 
 impl CopiedPages {
-    /// The pages of which page `index` of a journal or log has parts; `None` of other files, and of compressed ones.
+    /// The pages of which page `index` of a journal or log has parts; `None` of other files, and of compressed
+    /// ones. `database` is its companion.
     pub(crate) fn of(
         fs: &Xref,
-        inode: &Arc<Inode>,
+        (inode, database): (&Arc<Inode>, Option<Arc<Inode>>),
         state: &InodeState,
         index: u32,
     ) -> Result<Option<CopiedPages>> {
         let name = fs.class(inode);
-        if fs.is_compressed(inode) || !matches!(name, FileClass::Wal | FileClass::RollbackJournal) {
+        if fs.is_compressed(inode) || !name.is_journal() {
             return Ok(None);
         }
-        let (Some(database), Some(layout)) = (fs.database(inode)?, fs.layout(inode, state, name, index)?)
-        else {
-            return Ok(None);
-        };
+        // It is remembered even where the database is not known yet: the header may be gone when that is.
+        let layout = fs.layout(inode, state, name, index)?;
+        let (Some(database), Some(layout)) = (database, layout) else { return Ok(None) };
         let copies = fs.copies(inode, state, name, layout, index)?;
         Ok(Some(CopiedPages { database, layout, copies }))
     }
@@ -151,11 +147,11 @@ impl CopiedPages {
 }
 
 impl Xref {
-    /// The record of a page of a journal or log against what it repeats, where it is small enough to be kept.
-    /// What it is made from are sources then.
+    /// The record of a page of a journal or log against what it repeats of its database, where it is small
+    /// enough to be kept. What it is made from are sources then.
     pub(crate) fn encode_repeat(
         &self,
-        inode: &Arc<Inode>,
+        (inode, database): (&Arc<Inode>, Option<&Arc<Inode>>),
         state: &InodeState,
         index: u32,
         page: &Block,
@@ -166,7 +162,9 @@ impl Xref {
         {
             return Ok(None);
         }
-        let Some(repeated) = CopiedPages::of(self, inode, state, index)? else { return Ok(None) };
+        let Some(repeated) = CopiedPages::of(self, (inode, database.cloned()), state, index)? else {
+            return Ok(None);
+        };
         let CopiedPages { database, layout, copies } = repeated;
         let mut best: Option<(OwnedRecord, ComposedBase)> = None;
         for look in [SourceKind::Database, SourceKind::Frames] {
@@ -320,42 +318,6 @@ impl Xref {
     /// Remembers which frames a page of a log holds that is written as a whole.
     pub(crate) fn note_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
         note_frames(self, inode, state, index, |repeats| &mut repeats.frames)
-    }
-
-    /// The database to which a journal or log belongs: the file of that name in the same directory.
-    fn database(&self, inode: &Inode) -> Result<Option<Arc<Inode>>> {
-        match inode.raw(file_class::database_of) {
-            Some(name) => self.source_named(inode, &name),
-            None => Ok(None),
-        }
-    }
-
-    /// The file of a name in the same directory, where its blocks can be sources.
-    pub(crate) fn source_named(&self, inode: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>> {
-        let parent = inode.raw(|r| r.i_pino.get());
-        let known = inode.memory.of::<WalMemory>().lock().database;
-        let still = |source: &Inode| {
-            source.raw(|r| r.i_pino.get() == parent && file_class::is_named(r, name))
-                && source.nlink() == 1
-                // Compressed files let blocks go without asking who needs them.
-                && !self.is_compressed(source)
-        };
-        if let Some(source) = known.and_then(|ino| self.inode(ino).ok()).filter(|source| still(source)) {
-            return Ok(Some(source));
-        }
-        let Ok(dir) = self.inode(parent) else { return Ok(None) };
-        let Some(guard) = dir.lock.try_read() else { return Ok(None) };
-        if !dir.is_dir() || guard.dead {
-            return Ok(None);
-        }
-        let Some(entry) = Dir::of(self, &dir).find(&guard, name)? else { return Ok(None) };
-        let Ok(source) = self.inode(entry.ino) else { return Ok(None) };
-        let usable = source.ino != inode.ino
-            && source.kind() == FileKind::Regular
-            && still(&source)
-            && !source.raw(|r| r.inline().contains(Inline::DATA));
-        inode.memory.of::<WalMemory>().lock().database = usable.then_some(source.ino);
-        Ok(usable.then_some(source))
     }
 
     /// How a journal or log is laid out where its page `index` is.

@@ -51,7 +51,8 @@ impl Recorder<'_> {
         whose: &Whose<'_, R>,
         index: u32,
     ) -> Result<Option<Parts>> {
-        let Some(repeated) = CopiedPages::of(self.tree, whose.inode, whose.state, index)? else {
+        let files = (whose.inode, self.tree.companion(whose.inode));
+        let Some(repeated) = CopiedPages::of(self.tree, files, whose.state, index)? else {
             return Ok(None);
         };
         let mut found = Parts { parts: Vec::new(), made: Block::boxed(), mark: whose.state.data_mark };
