@@ -11,7 +11,7 @@ use crate::{findings, json, output, progress, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
-use medfs_fsck::undo::{UndoDevice, restore};
+use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
 use medfs_fsck::{Code, Losses, Options, Report, Severity, check, repair_found};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -188,7 +188,7 @@ const PROGRESS_STEPS: u64 = 1000;
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
     if let Some(file) = &args.undo {
-        check_undo(file, &args.image)?;
+        check_undo(file, &args.image, &*dev)?;
     }
     let found = checked(&args.image, &*dev)?;
     if !args.json {
@@ -206,9 +206,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,
         Some(file) => {
-            let kept =
-                UndoDevice::create(file, dev).with_context(|| format!("cannot create {}", file.display()))?;
-            let kept = Arc::new(kept);
+            let kept = Arc::new(open_undo(args, file, dev)?);
             let over: target::Target = kept.clone();
             let mended = take_turns(args, &over, found.clone())?;
             let blocks = kept.finish().with_context(|| format!("cannot finish {}", file.display()))?;
@@ -271,7 +269,7 @@ fn half_way(args: &FsckArgs) -> String {
         Some(file) => {
             let file = file.display();
             format!(
-                "the repair is not complete: run it again, or 'medfs fsck --restore {file} {image}' takes it back"
+                "the repair is not complete: run it again with the same undo file, or 'medfs fsck --restore {file} {image}' takes it back"
             )
         }
     }
@@ -318,13 +316,35 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
 }
 
-/// Whether an undo file can be made, somewhere else than on the device that is repaired: before the check,
-/// which may take hours.
-fn check_undo(file: &Path, image: &Path) -> Result<()> {
-    let name = file.display();
-    if file.symlink_metadata().is_ok() {
-        return Err(refused(format!("{name} exists: an undo file must not exist beforehand")));
+/// A new undo file, or that of a repair of the same volume which was interrupted.
+fn open_undo(args: &FsckArgs, file: &Path, dev: target::Target) -> Result<UndoDevice<target::Target>> {
+    if file.symlink_metadata().is_err() {
+        return UndoDevice::create(file, dev).with_context(|| format!("cannot create {}", file.display()));
     }
+    let kept = UndoDevice::resume(file, dev).map_err(|error| not_resumed(error, file, &args.image))?;
+    if kept.kept() > 0 && !args.json {
+        let (file, blocks) = (file.display(), words::count(kept.kept(), "block"));
+        outln!("{file} holds {blocks} of an interrupted repair: it will take back both repairs");
+    }
+    Ok(kept)
+}
+
+/// Why a file that is there is not gone on with.
+fn not_resumed(error: UndoError, file: &Path, image: &Path) -> anyhow::Error {
+    let name = file.display();
+    match error {
+        UndoError::Io(error) => anyhow::Error::from(error).context(format!("cannot open {name}")),
+        _ => refused(format!(
+            "{name} exists: an undo file must not exist beforehand, except that of an interrupted repair of {}",
+            image.display()
+        )),
+    }
+}
+
+/// Whether an undo file can be made, somewhere else than on the device that is repaired, or one that is there can be
+/// gone on with: before the check, which may take hours.
+fn check_undo(file: &Path, image: &Path, dev: &dyn BlockDevice) -> Result<()> {
+    let name = file.display();
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let metadata = folder.metadata().with_context(|| format!("cannot create {name}"))?;
     let on_it =
@@ -334,6 +354,9 @@ fn check_undo(file: &Path, image: &Path) -> Result<()> {
             "{name} is on {}, the volume to be repaired: keep the undo file on another disk",
             image.display()
         )));
+    }
+    if file.symlink_metadata().is_ok() {
+        return check_resume(file, dev).map_err(|error| not_resumed(error, file, image));
     }
     tempfile::tempfile_in(folder).with_context(|| format!("cannot create {name}"))?;
     Ok(())
@@ -347,7 +370,7 @@ fn refused(why: String) -> anyhow::Error {
 fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> {
     undo::if_ended("fsck", "some blocks may not be restored yet: run it again");
     let blocks = restore(file, dev).map_err(|e| match e {
-        medfs_fsck::undo::UndoError::Io(e) => named(e, file),
+        UndoError::Io(e) => named(e, file),
         other => other.into(),
     })?;
     let image = args.image.display();
@@ -355,6 +378,8 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
         json::print(
             &serde_json::json!({ "image": image.to_string(), "restored_blocks": blocks, "exit": 0 }),
         )?;
+    } else if blocks == 0 {
+        outln!("{image}: nothing to take back: the repair was interrupted before it changed anything");
     } else {
         outln!("{image}: {} as before the repair", words::count(blocks, "block"));
     }

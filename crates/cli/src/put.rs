@@ -55,7 +55,7 @@ fn warn_of_damage(image: &Path) -> Result<()> {
 
 fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {
     undo::if_ended("put", "every file in the volume is either complete or unchanged: run it again");
-    let total = sources.iter().map(|s| copy_in::content_bytes(s)).sum();
+    let total = sources.iter().filter(|s| !s.is_symlink()).map(|s| copy_in::content_bytes(s)).sum();
     let bar = progress::bytes("copying", total);
     let count = |bytes| bar.inc(bytes);
     let mut filler = Filler::into_old(volume, &count);

@@ -27,6 +27,7 @@ pub mod geometry;
 pub mod hash;
 pub mod header_left;
 pub mod limits;
+pub mod log_gap;
 pub mod nat;
 pub mod node;
 pub mod nvram;

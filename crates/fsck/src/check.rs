@@ -9,6 +9,7 @@ use crate::image::{Image, Stop};
 use crate::in_force;
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
+use crate::log_gap::{self, LogGaps};
 use crate::lost;
 use crate::medium::Medium;
 use crate::mend::{Held, Mend};
@@ -113,7 +114,7 @@ impl Repair {
 }
 
 /// What a repair that gives no names came to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Bared {
     /// What was wrong before.
     pub before: Report,
@@ -125,6 +126,8 @@ pub struct Bared {
     pub changed: bool,
     /// The volume is as of a checkpoint of which nothing but its last block is missing.
     pub unfinished: bool,
+    /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
+    pub log_gaps: Option<LogGaps>,
 }
 
 /// Why a repair was not begun.
@@ -154,8 +157,7 @@ pub fn repair_without_names(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Bared, RepairError> {
     let mut before = check(dev, options, progress)?;
-    let mut bared =
-        Bared { before: before.clone(), cuts: Vec::new(), inodes: None, changed: false, unfinished: false };
+    let mut bared = Bared { before: before.clone(), ..Bared::default() };
     if before.has(Code::CheckpointTorn)
         && let Some(newer) = complete_newest(dev, options, progress)?
     {
@@ -165,6 +167,9 @@ pub fn repair_without_names(
         return Ok(bared);
     }
     supported(dev)?;
+    if before.has(Code::LogNode) {
+        bared.log_gaps = log_gap::bridge(dev)?;
+    }
     let mut found = before;
     for _ in 1..=MAX_ROUNDS {
         let ends = pass(dev, options, Mend::AllButNames, progress)?.1;

@@ -31,6 +31,7 @@ mod judgement;
 mod load;
 mod log;
 mod log_addresses;
+mod log_gap;
 mod lost;
 mod maker;
 mod medium;
@@ -63,6 +64,7 @@ pub use check::{
 };
 pub use finding::{Code, Cut, Finding, Losses, LostFile, Severity};
 pub use log::FsyncLog;
+pub use log_gap::LogGaps;
 pub use no_super::{begins_at, shows_volume};
 pub use tools::dump;
 #[cfg(feature = "test-support")]

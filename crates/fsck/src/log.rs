@@ -18,7 +18,7 @@
 
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Image};
-use crate::log_addresses;
+use crate::{log_addresses, log_gap};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -28,7 +28,7 @@ use medfs_format::removed::{RemovedName, is_removed_names, removed_names, remove
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{self, SharedEntry, entries, is_shared};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, Nid, SegNo};
+use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -229,7 +229,7 @@ fn end_at_unreadable(
     findings: &mut Findings,
     fix: bool,
 ) -> io::Result<()> {
-    let (code, text) = if goes_on_behind(image, addr)? {
+    let (code, text) = if log_gap::goes_on_behind(image, addr)? {
         let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
         (Code::LogNode, format!("node of the fsync log in block {addr} {CANNOT_BE_READ}: {lost}"))
     } else {
@@ -244,39 +244,8 @@ fn end_at_unreadable(
     Ok(())
 }
 
-/// Whether the log has nodes behind a block: in its segment or, where it is the last of it, in another one.
-fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
-    let end = image.g.seg_start(image.g.segno(addr)) + BLOCKS_PER_SEG;
-    for behind in addr + 1..end {
-        if node_since(image, behind)?.is_some() {
-            return Ok(true);
-        }
-    }
-    for segno in 0..image.g.segment_count_main {
-        let start = image.g.seg_start(segno);
-        let free = image.curseg_of(segno).is_none() && image.sit(segno)?.valid_map.iter().all(|&b| b == 0);
-        if addr + 1 < end || !free || node_since(image, start)?.is_none() {
-            continue;
-        }
-        // Other logs go on in free segments too.
-        for addr in start..start + BLOCKS_PER_SEG {
-            if node_since(image, addr)?.is_some_and(|block| footer(&block).is_fsync()) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
-}
-
-/// A block, where it is a node that was written since the checkpoint.
-fn node_since(image: &Image<'_>, addr: BlockAddr) -> io::Result<Option<Box<Block>>> {
-    let block = image.cache.medium.read(addr)?;
-    image.cache.medium.tell_unreadable(addr);
-    Ok(image.chain_version().belongs(footer(&block).cp_ver.get()).then_some(block))
-}
-
 /// Whether an inode block was stored in part, as far as the volume's features can tell.
-fn is_torn(image: &Image<'_>, block: &Block) -> bool {
+pub(crate) fn is_torn(image: &Image<'_>, block: &Block) -> bool {
     let f = footer(block);
     let inode: &RawInode = block.view();
     let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0 && f.nid.get() != image.g.node_ino;

@@ -2,8 +2,9 @@
 //!
 //! [`UndoDevice`] stands between a repair and its device. It gathers what is written up to a flush; what the
 //! blocks held is then written and synced to the file, and only after that the device is written. [`restore`]
-//! takes the blocks back, bit for bit, whether the repair ended or was interrupted. The file's layout is
-//! `medfs_format::undo`.
+//! takes the blocks back, bit for bit, whether the repair ended or was interrupted. A repair that was
+//! interrupted is run again with the same file ([`UndoDevice::resume`]): each block is kept once, as it was
+//! first. The file's layout is `medfs_format::undo`.
 //!
 //! Invariants: no block of the device is changed that the file does not have. A restore writes nothing before
 //! all of the file, and the device, were found right. Memory: [`GATHERED`] blocks, and a bit for each block
@@ -15,8 +16,7 @@ use foldhash::HashMap;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, is_bad_sector, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::undo::{
-    FIRST_RECORD, HEADERS, RECORD_SIZE, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_MAGIC, UNDO_VERSION,
-    block_checksum,
+    FIRST_RECORD, HEADERS, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_VERSION, block_checksum,
 };
 use medfs_format::{BLOCK_SIZE, Block, crc};
 use std::collections::BTreeMap;
@@ -27,6 +27,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 use zerocopy::{FromBytes, IntoBytes};
+
+mod file;
+
+use file::Undo;
 
 /// Blocks that are gathered before they are written (4 MiB).
 pub const GATHERED: usize = 1024;
@@ -61,6 +65,9 @@ pub enum UndoError {
     /// The volume was used since.
     #[error("block {1} was changed since the repair that {0} undoes: nothing was restored")]
     Changed(PathBuf, u64),
+    /// The repair has ended.
+    #[error("{0} is the undo file of a repair that has ended")]
+    Ended(PathBuf),
     /// The volume is as it was.
     #[error("the volume is as it was before the repair that {0} undoes: nothing was restored")]
     Restored(PathBuf),
@@ -110,13 +117,45 @@ impl<D> Drop for UndoDevice<D> {
 impl<D: BlockDevice> UndoDevice<D> {
     /// Begins an undo file, which must not exist.
     pub fn create(path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
-        let uuid = identities(&inner)?.first().copied().unwrap_or(UNKNOWN);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        let header = RawUndoHeader::new(uuid, inner.block_count(), salt(path));
+        UndoDevice::begin(file, path, inner)
+    }
+
+    /// Goes on with the undo file of a repair of this volume that was interrupted. What that one has kept stays
+    /// as it is, so that a restore takes back both repairs.
+    pub fn resume(path: &Path, inner: D) -> Result<UndoDevice<D>, UndoError> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        if file.metadata()?.len() == 0 {
+            return Ok(UndoDevice::begin(file, path, inner)?);
+        }
+        let (undo, records) = Undo::of_interrupted(path, &inner)?;
+        let (mut header, mut saved) = (undo.header.clone(), Blocks::default());
+        for index in 0..records {
+            saved.insert(undo.record(index)?.0);
+        }
+        header.records = records.into();
+        // What is behind them was not whole: nothing was changed for it.
+        file.set_len(RawUndoHeader::place_of(records))?;
+        file.sync_all()?;
+        let state = State { file, header, saved, gathered: BTreeMap::new(), ended: false };
+        Ok(UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) })
+    }
+
+    /// How many blocks it has kept.
+    pub fn kept(&self) -> u64 {
+        self.state().header.records.get()
+    }
+
+    /// Writes the first headers of an undo file.
+    fn begin(file: File, path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
+        let salt = salt(path);
+        let header = RawUndoHeader::new(UNKNOWN, inner.block_count(), salt);
         let state = State { file, header, saved: Blocks::default(), gathered: BTreeMap::new(), ended: false };
         // From here on it is removed where nothing comes of it.
         let device = UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) };
+        let uuid = identities(&device.inner)?.first().copied().unwrap_or(UNKNOWN);
         let mut state = device.state();
+        state.header.uuid = uuid;
         HEADERS.iter().try_for_each(|_| state.write_header())?;
         state.file.set_len(FIRST_RECORD)?;
         state.file.sync_all()?;
@@ -323,8 +362,20 @@ fn salt(path: &Path) -> u64 {
     RandomState::new().hash_one(path)
 }
 
-/// Takes back what a repair changed. Returns the number of blocks.
+/// Whether [`UndoDevice::resume`] goes on with a file.
+pub fn check_resume(path: &Path, dev: &dyn BlockDevice) -> Result<(), UndoError> {
+    if path.metadata()?.len() > 0 {
+        Undo::of_interrupted(path, dev)?;
+    }
+    Ok(())
+}
+
+/// Takes back what a repair changed, or several with the same file. Returns the number of blocks; none where the
+/// repair was interrupted before it changed anything, and perhaps before the file had its first byte.
 pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
+    if path.metadata()?.len() == 0 {
+        return Ok(0);
+    }
     let undo = Undo::open(path)?;
     undo.belongs_to(dev)?;
     let records = undo.check_records()?;
@@ -336,158 +387,6 @@ pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
     }
     dev.flush()?;
     Ok(records)
-}
-
-/// An undo file that is read.
-struct Undo {
-    path: PathBuf,
-    file: File,
-    len: u64,
-    header: RawUndoHeader,
-    /// Whether the other header is no sign of damage: it is whole.
-    both: bool,
-}
-
-impl Undo {
-    fn open(path: &Path) -> Result<Undo, UndoError> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
-        let mut headers = Vec::new();
-        let mut known = false;
-        for at in HEADERS {
-            let mut bytes = [0; HEADER_LEN];
-            if at + HEADER_LEN as u64 > len {
-                continue;
-            }
-            file.read_exact_at(&mut bytes, at)?;
-            let raw = RawUndoHeader::read_from_bytes(&bytes).expect("sized");
-            known |= raw.magic == UNDO_MAGIC;
-            if raw.magic == UNDO_MAGIC && raw.version.get() != UNDO_VERSION {
-                return Err(UndoError::Version(path.to_owned(), raw.version.get()));
-            }
-            headers.extend(RawUndoHeader::parse(&bytes).ok());
-        }
-        if !known {
-            return Err(UndoError::Foreign(path.to_owned()));
-        }
-        let both = headers.len() == 2;
-        let Some(header) = headers.into_iter().max_by_key(|h| h.sequence.get()) else {
-            return Err(UndoError::Damaged(path.to_owned(), "neither header is whole".into()));
-        };
-        Ok(Undo { path: path.to_owned(), file, len, header, both })
-    }
-
-    fn damaged(&self, what: impl Into<String>) -> UndoError {
-        UndoError::Damaged(self.path.clone(), what.into())
-    }
-
-    fn belongs_to(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
-        let other = |what: String| Err(UndoError::Other(self.path.clone(), what));
-        let (blocks, is) = (self.header.blocks.get(), dev.block_count());
-        if blocks != is {
-            return other(format!("of a device of {blocks} blocks, this one has {is}"));
-        }
-        let is = identities(dev)?;
-        // A volume that had no superblock has one made since; one of which none is left may be any.
-        if self.header.uuid != UNKNOWN && !is.is_empty() && !is.contains(&self.header.uuid) {
-            return other("its UUID is another one".into());
-        }
-        Ok(())
-    }
-
-    /// A record, checked.
-    fn record(&self, index: u64) -> Result<(u64, Box<Block>), UndoError> {
-        let at = RawUndoHeader::place_of(index);
-        if at + RECORD_SIZE > self.len {
-            return Err(self.damaged(format!("it ends before record {index}")));
-        }
-        let (mut head, mut block) = ([0; RECORD_LEN], Block::boxed());
-        self.file.read_exact_at(&mut head, at)?;
-        self.file.read_exact_at(&mut block.0, at + RECORD_LEN as u64)?;
-        let (salt, blocks) = (self.header.salt.get(), self.header.blocks.get());
-        match RawUndoRecord::parse(&head, salt, index, blocks, &block) {
-            Ok(addr) => Ok((addr, block)),
-            Err(e) => Err(self.damaged(e.to_string())),
-        }
-    }
-
-    /// Checks all records; returns how many there are. Those behind the ones that the header tells of are of
-    /// blocks that were not changed yet, and do no harm.
-    fn check_records(&self) -> Result<u64, UndoError> {
-        let told = self.header.records.get();
-        for index in 0..told {
-            self.record(index)?;
-        }
-        let mut records = told;
-        if self.header.ended.get() == 0 {
-            while self.record(records).is_ok() {
-                records += 1;
-            }
-        }
-        // Where a header is broken off, what it told of was durable before: all is whole, up to the end of the file.
-        if !self.both && (self.header.ended.get() == 1 || !self.ends_with_afters(records)?) {
-            return Err(self.damaged("one of its headers is not whole"));
-        }
-        Ok(records)
-    }
-
-    /// Whether there is nothing behind so many records but what the repair writes when it has ended.
-    fn ends_with_afters(&self, records: u64) -> Result<bool, UndoError> {
-        let start = RawUndoHeader::place_of(records);
-        let rest = self.len.saturating_sub(start);
-        let (count, part) = (rest / AFTER_LEN as u64, rest % AFTER_LEN as u64);
-        if part != 0 || (count != 0 && count < records) || count > records + self.header.blocks.get() {
-            return Ok(false);
-        }
-        for index in 0..count.min(records) {
-            if self.after(start, index)?.addr.get() != self.record(index)?.0 {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn after(&self, start: u64, index: u64) -> Result<RawUndoAfter, UndoError> {
-        let at = start + index * AFTER_LEN as u64;
-        if at + AFTER_LEN as u64 > self.len {
-            return Err(self.damaged(format!("it ends before after {index}")));
-        }
-        let mut bytes = [0; AFTER_LEN];
-        self.file.read_exact_at(&mut bytes, at)?;
-        Ok(RawUndoAfter::read_from_bytes(&bytes).expect("sized"))
-    }
-
-    /// Where the repair ended: whether each block is as it left it, or as it was before.
-    fn check_afters(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
-        if self.header.ended.get() == 0 {
-            return Ok(());
-        }
-        let (records, afters) = (self.header.records.get(), self.header.afters.get());
-        let start = RawUndoHeader::place_of(records);
-        let mut sum = crc::f2fs(&[]);
-        for index in 0..afters {
-            sum = crc::chain(sum, self.after(start, index)?.as_bytes());
-        }
-        if sum != self.header.afters_crc.get() || afters < records {
-            return Err(self.damaged("the checksum of its end is wrong"));
-        }
-        let mut as_left = afters == 0;
-        for index in 0..afters {
-            let after = self.after(start, index)?;
-            let addr = after.addr.get();
-            if addr >= dev.block_count() {
-                return Err(self.damaged(format!("block {addr} is outside the device")));
-            }
-            let now = block_checksum(&*read_block(dev, addr)?);
-            let before = index < records && now == block_checksum(&self.record(index)?.1);
-            if now != after.crc.get() && !before {
-                return Err(UndoError::Changed(self.path.clone(), addr));
-            }
-            as_left |= index < records && !before;
-        }
-        // Some are as the repair left them; a restore that was interrupted goes on.
-        if as_left { Ok(()) } else { Err(UndoError::Restored(self.path.clone())) }
-    }
 }
 
 const _: () = assert!(HEADER_LEN <= 512 && BLOCK_SIZE >= 512);

@@ -69,6 +69,7 @@ pub(crate) fn mount(
         }
         tree = mount.at_checkpoint()?;
         tree.damage.note_unrecovered(None, &error);
+        recovery::note_all_logged(&tree);
         tree.hidden().load_to_hide();
     }
     let commit = Arc::new(Commit::over(tree, ways));

@@ -18,6 +18,7 @@ mod place;
 pub mod salvage;
 mod seen;
 mod sink;
+mod told;
 mod unnamed;
 mod walk;
 

@@ -8,7 +8,7 @@
 use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
-use medfs_fsck::{Code, Cut, Options, RepairError, Report, Severity, repair_without_names};
+use medfs_fsck::{Bared, Code, Cut, LogGaps, Options, RepairError, Report, Severity, repair_without_names};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -39,6 +39,8 @@ pub struct Salvage {
     pub cuts: Vec<Cut>,
     /// Why not all of the content is certain, where that is so of the whole volume.
     pub doubt: Option<String>,
+    /// What of the fsync log could not be read.
+    pub log_gaps: Option<LogGaps>,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
 }
@@ -46,6 +48,9 @@ pub struct Salvage {
 /// What is said of files that only such a checkpoint names.
 const UNFINISHED: &str = "the last block of the newest checkpoint is missing, and all else of it is there: files are as of it. \
      Where power was lost before its end, what was written last may hold other bytes";
+
+/// What is said where an image ends before the block at which the fsync log may go on.
+const LOG_CUT: &str = "the image ends where the fsync log may go on: what was fsynced last may be missing";
 
 /// Makes the volume on a device readable. `changes` is an empty file for what differs from the device;
 /// `progress` is told the fraction done.
@@ -60,13 +65,13 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let (found, cuts, inodes, unfinished) = match repair_without_names(&*over, &Options::default(), progress)
-    {
-        Ok(bared) => (bared.before, bared.cuts, bared.inodes, bared.unfinished),
-        Err(RepairError::Io(error)) => return Err(error.into()),
-        // What cannot be repaired can be read all the same.
-        Err(RepairError::Unsupported(_)) => (Report::default(), Vec::new(), None, false),
-    };
+    let Bared { before: found, cuts, inodes, unfinished, log_gaps, .. } =
+        match repair_without_names(&*over, &Options::default(), progress) {
+            Ok(bared) => bared,
+            Err(RepairError::Io(error)) => return Err(error.into()),
+            // What cannot be repaired can be read all the same.
+            Err(RepairError::Unsupported(_)) => Bared::default(),
+        };
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
     }
@@ -78,8 +83,9 @@ pub fn open(
     let gone = u64::from(counted.saturating_sub(left)).saturating_sub(names.len() as u64);
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
-    let doubt = unfinished.then(|| UNFINISHED.to_owned());
-    Ok(Salvage { volume, found, cuts, doubt, gone })
+    let is_log_cut = here < blocks && found.has(Code::LogEnd);
+    let doubt = unfinished.then_some(UNFINISHED).or(is_log_cut.then_some(LOG_CUT)).map(str::to_owned);
+    Ok(Salvage { volume, found, cuts, doubt, log_gaps, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

@@ -29,7 +29,7 @@ pub struct Walk<'v, S> {
     /// What a repair has cut off files.
     cuts: HashMap<Ino, Vec<Cut>>,
     /// Files of which newer content was fsynced than is shown.
-    older: BTreeMap<Ino, Older>,
+    pub(crate) older: BTreeMap<Ino, Older>,
     /// Of a salvage: where directories are, for what no directory names.
     pub(crate) homes: Option<Homes>,
 }
@@ -50,10 +50,10 @@ struct Fault {
 }
 
 /// Why a file is shown as it was before.
-struct Older {
-    reason: String,
+pub(crate) struct Older {
+    pub(crate) reason: String,
     /// A name has led to it.
-    met: bool,
+    pub(crate) met: bool,
 }
 
 /// What is to be done, the last first.
@@ -111,20 +111,6 @@ impl<'v, S: Sink> Walk<'v, S> {
             self.outcome.fail(Failure { path, ino: Some(ino), reason: older.reason, lost: Lost::default() });
         }
         (self.outcome, self.sink)
-    }
-
-    /// Tells why not all of the content is certain.
-    pub fn with_doubt(mut self, doubt: Option<String>) -> Walk<'v, S> {
-        if let Some(reason) = doubt {
-            self.outcome.fail(Failure { path: b"/".to_vec(), ino: None, reason, lost: Lost::default() });
-        }
-        self
-    }
-
-    /// Tells how many files and directories of the volume are lost, beside those that have left a name.
-    pub fn with_gone(mut self, gone: u64) -> Walk<'v, S> {
-        self.outcome.gone = gone;
-        self
     }
 
     /// Brings a file, or a directory with all below it; `entry` is the directory and the name that led to it,

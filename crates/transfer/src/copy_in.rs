@@ -356,10 +356,14 @@ fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Opti
     // Directories on the way to the present one; the last is the parent of what comes next.
     let mut parents: Vec<Held<'v>> = Vec::new();
     let mut links: HashMap<(u64, u64), Ino> = HashMap::new();
-    for entry in WalkDir::new(source).sort_by_file_name() {
+    // A symbolic link that is to have a name is put there itself, wherever it leads.
+    for entry in WalkDir::new(source).sort_by_file_name().follow_root_links(name.is_none()) {
         let entry = entry?;
         let path = entry.path();
-        let host = entry.metadata()?;
+        let host = match name {
+            None if entry.depth() == 0 => path.metadata()?,
+            _ => entry.metadata()?,
+        };
         let mut meta = Metadata::of_host(path, &host)?;
         if filler.reproducible {
             meta.atime = meta.mtime;

@@ -74,9 +74,7 @@ impl From<&Failure> for Failed {
 
 /// Tells what came of it; the exit code.
 pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result<u8> {
-    // A salvage has looked for all that the volume says that it holds.
-    let is_whole = outcome.is_whole() && (args.salvage || keeper.missing_bytes() == 0);
-    let code = if is_whole { exit::SUCCESS } else { exit::FAILURE };
+    let code = if outcome.is_whole() { exit::SUCCESS } else { exit::FAILURE };
     for failure in &outcome.failures {
         errln!("medfs get: {}", failure_line(failure));
     }

@@ -393,6 +393,33 @@ fn a_directory_that_finds_no_room_says_what_was_copied() {
     assert_clean(&s.image());
 }
 
+/// As `cp -a` does, whatever they lead to. The source of a new volume is the directory that a link leads to.
+#[test]
+fn symbolic_links_that_are_named_are_copied_themselves() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let s = Scratch::with_volume("64M");
+    fs::create_dir(s.path("dir")).unwrap();
+    fs::set_permissions(s.path("dir"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::write(s.path("dir/inside"), "inside").unwrap();
+    for (link, target) in [("dangling", "nowhere"), ("to-dir", "dir"), ("to-file", "dir/inside")] {
+        symlink(target, s.path(link)).unwrap();
+        for flags in [&["put"][..], &["put", "-r"]] {
+            medfs().args(flags).args([&s.image(), &s.path(link)]).arg("/").assert().success();
+        }
+    }
+    let listed = output(&["ls", "-l"], &[&s.image(), Path::new("/")]);
+    assert_eq!(listed.lines().count(), 4, "with lost+found: {listed}");
+    for link in ["dangling -> nowhere", "to-dir -> dir", "to-file -> dir/inside"] {
+        assert!(listed.contains(link), "{listed}");
+    }
+    assert_clean(&s.image());
+    let new = s.path("new.img");
+    medfs().args(["mkfs", "--size", "64M", "--from"]).args([&s.path("to-dir"), &new]).assert().success();
+    assert_eq!(output(&["get"], &[&new, Path::new("/inside"), Path::new("-")]), "inside");
+    medfs().args(["get", "-r"]).args([&new, Path::new("/"), &s.path("out")]).assert().success();
+    assert_eq!(fs::metadata(s.path("out")).unwrap().permissions().mode() & 0o7777, 0o750);
+}
+
 #[test]
 fn names_that_are_not_utf8_are_listed_without_loss() {
     use std::os::unix::ffi::OsStrExt;

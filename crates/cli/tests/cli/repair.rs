@@ -121,6 +121,22 @@ fn a_repair_is_taken_back() {
     medfs().args(["fsck", "--undo"]).args([&undo, &s.image()]).assert().code(16);
 }
 
+/// A repair that was killed before it had written anything leaves such a file.
+#[test]
+fn an_undo_file_without_records_takes_nothing_back_and_is_used_again() {
+    let s = without_directory();
+    let (before, undo) = (fs::read(s.image()).unwrap(), s.path("undo"));
+    fs::write(&undo, "").unwrap();
+    let assert = medfs().args(["fsck", "--restore"]).args([&undo, &s.image()]).assert().code(0);
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    assert!(text.contains("nothing to take back") && text.lines().count() == 1, "{text}");
+    assert!(fs::read(s.image()).unwrap() == before);
+    medfs().args(["fsck", "--repair", "--undo"]).args([&undo, &s.image()]).assert().code(1);
+    assert!(fs::read(s.image()).unwrap() != before);
+    medfs().args(["fsck", "--restore"]).args([&undo, &s.image()]).assert().code(0);
+    assert!(fs::read(s.image()).unwrap() == before);
+}
+
 /// The roll-forward is taken back too.
 #[test]
 fn a_roll_forward_is_taken_back_and_a_clean_volume_needs_no_file() {

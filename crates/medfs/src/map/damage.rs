@@ -16,34 +16,65 @@ use std::collections::BTreeSet;
 
 /// Most inodes that are remembered.
 const MOST_TOLD: usize = 1024;
+/// Most notes of what a read-only mount does not show; the rest is counted.
+const MOST_UNRECOVERED: usize = 100_000;
 
 /// What was logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     told: Mutex<BTreeSet<(&'static str, Ino)>>,
     /// What of the fsync log a read-only mount does not show; no number: all of it.
-    unrecovered: Mutex<Vec<(Option<Ino>, String)>>,
+    unrecovered: Mutex<Unrecovered>,
+}
+
+/// Notes, and how many more there would be.
+#[derive(Debug, Default)]
+struct Unrecovered {
+    notes: Vec<(Option<Ino>, String)>,
+    more: u64,
 }
 
 impl Damage {
     /// Notes what was fsynced and is not shown.
     pub(crate) fn note_unrecovered(&self, ino: Option<Ino>, error: &Error) {
         tracing::warn!(ino, %error, "what was fsynced last cannot be shown");
+        self.note(ino, format!("what was fsynced since the last checkpoint cannot be shown: {error}"));
+    }
+
+    /// Notes a file whose last fsync is not shown, as the fsync log cannot be read up to there. `name`: the
+    /// one that the log gives it, or empty.
+    pub(crate) fn note_last_fsync(&self, ino: Ino, name: &[u8]) {
+        let named = match name {
+            [] => String::new(),
+            name => format!(" (as {})", name.escape_ascii()),
+        };
+        self.note(
+            Some(ino),
+            format!("its last fsync{named} is in a part of the fsync log that cannot be shown"),
+        );
+    }
+
+    fn note(&self, ino: Option<Ino>, text: String) {
         let mut all = self.unrecovered.lock();
-        if all.len() < MOST_TOLD && all.last().is_none_or(|(last, _)| *last != ino) {
-            all.push((ino, format!("what was fsynced since the last checkpoint cannot be shown: {error}")));
+        match all.notes.last() {
+            Some((last @ Some(_), _)) if *last == ino => {}
+            _ if all.notes.len() < MOST_UNRECOVERED => all.notes.push((ino, text)),
+            _ => all.more += 1,
         }
     }
 
     /// Notes that the volume is shown as of an older checkpoint.
     pub(crate) fn note_older_checkpoint(&self, why: &str) {
         tracing::warn!("{why}; run `medfs fsck` on it");
-        self.unrecovered.lock().push((None, why.to_owned()));
+        self.unrecovered.lock().notes.push((None, why.to_owned()));
     }
 
     /// What was noted.
     pub(crate) fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
-        self.unrecovered.lock().clone()
+        let all = self.unrecovered.lock();
+        let more = (all.more > 0)
+            .then(|| (None, format!("the last fsyncs of {} more files cannot be shown", all.more)));
+        all.notes.iter().cloned().chain(more).collect()
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! It starts at the block where the checkpoint's warm node log goes on; each node's footer names the next. A
 //! node belongs to the chain while its footer carries the version (and checksum) of the checkpoint. A block
-//! that cannot be read ends the chain, unless there are nodes of it behind.
+//! that cannot be read ends the chain. Where there are nodes of it behind, this is a [`Gap`]: a mount that may
+//! write fails, and a read-only one shows what comes before it and names the files of those nodes.
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any
 //! that wrote behind it, as each ends with a flush of all before. So the chain ends there too. The same holds
@@ -20,16 +21,15 @@
 
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
-use medfs_format::checkpoint::ChainVersion;
+use medfs_device::is_behind_end;
+use medfs_format::log_gap::Step;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
-use medfs_format::{
-    BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Ino, NULL_ADDR, SegNo, Structure, removed, shared,
-};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, log_gap, removed, shared};
 use medfs_store::{Io, Store};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -156,6 +156,8 @@ pub(super) struct Chain {
     pub(super) pages: Vec<PageChange>,
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
     pub(super) unkept: u64,
+    /// Where it ends too early.
+    pub(super) gap: Option<Gap>,
     addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
 }
@@ -167,27 +169,58 @@ fn is_torn(store: &Store, block: &Block) -> bool {
     rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
 }
 
-/// Whether there are nodes of the chain behind a block that cannot be read: in its segment or, where it is
-/// the last of it, in another one. Otherwise it is taken for the one that was being written when power was
-/// lost, or the one to be written next.
-fn goes_on_behind(store: &Store, addr: BlockAddr, version: ChainVersion) -> bool {
-    let end = store.geo.seg_start(store.geo.segno(addr)) + BLOCKS_PER_SEG;
-    let belongs = |addr: BlockAddr| {
-        let block = store.io.read(addr).ok()?;
-        version.belongs(footer(&block).cp_ver.get()).then_some(block)
-    };
-    let is_free = |segno: SegNo| {
+/// The files of the nodes of the chain from a block on, also past blocks that cannot be read, each with the
+/// last name that these say; `None` where nothing is there.
+fn files_from(store: &Store, addr: BlockAddr) -> Option<BTreeMap<Ino, Vec<u8>>> {
+    let version = store.cp.lock().chain();
+    let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
+    let mut is_free = |segno| {
         let mut segs = store.segs.lock();
         segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
     };
-    if addr + 1 < end {
-        return (addr + 1..end).any(|behind| belongs(behind).is_some());
+    let mut read = |addr| store.io.read(addr).ok();
+    let mut files = None;
+    log_gap::walk(&store.geo, addr, version, &mut is_free, &mut read, &mut |step| {
+        let files = files.get_or_insert_with(BTreeMap::<Ino, Vec<u8>>::new);
+        let Step::Node(addr, block) = step else { return };
+        for (ino, name) in log_gap::files_of(addr, block, node_ino) {
+            let known = files.entry(ino).or_default();
+            if !name.is_empty() {
+                *known = name;
+            }
+        }
+    });
+    files
+}
+
+/// The files of all nodes of the chain that can be read.
+pub(super) fn logged_files(store: &Store) -> BTreeMap<Ino, Vec<u8>> {
+    let start = store.segs.lock().next_addr(Log::WarmNode);
+    files_from(store, start).unwrap_or_default()
+}
+
+/// What of the chain cannot be read, where there are nodes of it behind.
+#[derive(Debug)]
+pub(super) struct Gap {
+    pub(super) error: Error,
+    /// The files of the nodes behind it, each with the last name that these say.
+    pub(super) files: BTreeMap<Ino, Vec<u8>>,
+}
+
+impl Gap {
+    /// The gap that begins at a block; `None` where the chain does not go on behind it. The block is then taken
+    /// for the one that was being written when power was lost, or the one to be written next. Where an image was
+    /// cut short before it, that cannot be told.
+    fn at(store: &Store, addr: BlockAddr, error: &Error) -> Option<Gap> {
+        let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
+        let (files, more) = match files_from(store, addr) {
+            Some(files) => (files, ", and there is more behind it"),
+            None if is_cut_short => (BTreeMap::new(), ", and the log may go on there"),
+            None => return None,
+        };
+        let error = super::bad_node(addr, "block", format!("cannot be read ({error}){more}"));
+        Some(Gap { error, files })
     }
-    (0..store.geo.segment_count_main).filter(|&segno| is_free(segno)).any(|segno| {
-        let blocks = store.geo.seg_start(segno)..store.geo.seg_start(segno) + BLOCKS_PER_SEG;
-        // Other logs go on in free segments too.
-        belongs(blocks.start).is_some() && blocks.filter_map(belongs).any(|block| footer(&block).is_fsync())
-    })
 }
 
 /// `Corrupt` where a record is of no file.
@@ -257,7 +290,7 @@ impl Chain {
     fn up_to(self, store: &Store, end: BlockAddr, records: &Records) -> Result<Chain> {
         let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
         chain.follow(store, Some(end), records, |_, _| ())?;
-        chain.addrs = self.addrs;
+        (chain.addrs, chain.gap) = (self.addrs, self.gap);
         Ok(chain)
     }
 
@@ -282,11 +315,8 @@ impl Chain {
             }
             let block = match self.block(&store.io, addr) {
                 Ok(block) => block,
-                Err(error) if goes_on_behind(store, addr, version) => {
-                    let what = format!("cannot be read ({error}), and there is more behind it");
-                    return Err(super::bad_node(addr, "block", what));
-                }
                 Err(error) => {
+                    self.gap = Gap::at(store, addr, &error);
                     tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
                     break;
                 }

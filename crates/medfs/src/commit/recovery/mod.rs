@@ -122,6 +122,12 @@ impl RecoverySource for LastCheckpoint {
     }
 }
 
+/// Notes of each file of the fsync log, as far as that can be read, that its last fsync is not shown.
+pub(crate) fn note_all_logged(tree: &Tree) {
+    let files = chain::logged_files(tree);
+    files.iter().for_each(|(&ino, name)| tree.damage.note_last_fsync(ino, name));
+}
+
 /// The chain of fsynced nodes, which is read when it is first asked for, once, and the records in NVRAM that
 /// lie between them.
 struct Fsynced {
@@ -138,8 +144,17 @@ impl Fsynced {
         Ok(self.chain.insert(chain))
     }
 
+    /// A gap costs a read-only mount what is behind it, which is noted. Otherwise it is an error. Records in
+    /// NVRAM would rest on what is behind it too.
     fn read(tree: &Tree, records: &Records) -> Result<Chain> {
-        Chain::read(tree, tree.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)
+        let mut chain = Chain::read(tree, tree.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)?;
+        let Some(gap) = chain.gap.take() else { return Ok(chain) };
+        if !tree.read_only || !records.is_empty() {
+            return Err(gap.error);
+        }
+        tree.damage.note_unrecovered(None, &gap.error);
+        gap.files.iter().for_each(|(&ino, name)| tree.damage.note_last_fsync(ino, name));
+        Ok(chain)
     }
 }
 

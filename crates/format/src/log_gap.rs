@@ -1,0 +1,120 @@
+//! The fsync log past blocks of it that cannot be read.
+//!
+//! Each node of the log names the next one, and a lost node takes that with it. The nodes behind it are known
+//! by their footers: they carry the version of the checkpoint in force.
+//!
+//! Invariant: a walk takes up no node twice, and looks through the main area at most once for each gap.
+
+use crate::checkpoint::ChainVersion;
+use crate::footer::{footer, footer_mut};
+use crate::node::RawInode;
+use crate::removed::{is_removed_names, removed_names};
+use crate::shared::{entries, is_shared};
+use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// What a walk comes to.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A node of the log.
+    Node(BlockAddr, &'a Block),
+    /// Blocks that cannot be read, and the node behind them.
+    Gap(Range<BlockAddr>, BlockAddr),
+}
+
+/// Follows the log from a block on, also past blocks that cannot be read. `read` gives `None` for these.
+pub fn walk(
+    geo: &Geometry,
+    start: BlockAddr,
+    version: ChainVersion,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+    met: &mut dyn FnMut(Step<'_>),
+) {
+    let (mut addr, mut seen) = (start, HashSet::new());
+    while geo.in_main(addr) && seen.insert(addr) {
+        let next = match read(addr) {
+            Some(block) if version.belongs(footer(&block).cp_ver.get()) => {
+                met(Step::Node(addr, &block));
+                footer(&block).next_blkaddr.get()
+            }
+            Some(_) => return,
+            None => {
+                let Some(next) = node_behind(geo, addr, version, is_free, read) else { return };
+                let is_near = geo.segno(next) == geo.segno(addr) && next > addr;
+                met(Step::Gap(addr..if is_near { next } else { addr + 1 }, next));
+                next
+            }
+        };
+        addr = next;
+    }
+}
+
+/// The next node of the log behind a block that cannot be read: in its segment or, where the block is the
+/// last of it, in another one. `None`: the block is taken for the one that was being written when power was
+/// lost. `read` gives `None` for a block that cannot be read.
+pub fn node_behind(
+    geo: &Geometry,
+    addr: BlockAddr,
+    version: ChainVersion,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+) -> Option<BlockAddr> {
+    let mut node = |addr| {
+        let block = read(addr)?;
+        version.belongs(footer(&block).cp_ver.get()).then(|| *footer(&block))
+    };
+    let end = geo.seg_start(geo.segno(addr)) + BLOCKS_PER_SEG;
+    if addr + 1 < end {
+        return (addr + 1..end).find(|&behind| node(behind).is_some());
+    }
+    let (mut starts, mut named) = (Vec::new(), HashSet::new());
+    for segno in (0..geo.segment_count_main).filter(|&segno| is_free(segno)) {
+        let start = geo.seg_start(segno);
+        if node(start).is_none() {
+            continue;
+        }
+        // Other logs go on in free segments too.
+        let nodes: Vec<_> = (start..start + BLOCKS_PER_SEG).filter_map(&mut node).collect();
+        if nodes.iter().any(|footer| footer.is_fsync()) {
+            starts.push(start);
+            named.extend(nodes.last().map(|last| last.next_blkaddr.get()));
+        }
+    }
+    // Of several segments of the log the first is the one that no other leads to.
+    starts.iter().copied().find(|start| !named.contains(start)).or(starts.first().copied())
+}
+
+/// A block in place of one of the log that cannot be read: it is of no file, and leads to the next node.
+pub fn stand_in(version: ChainVersion, next: BlockAddr) -> Box<Block> {
+    let mut block = Block::boxed();
+    let footer = footer_mut(&mut block);
+    footer.set_node_offset(1);
+    (footer.cp_ver, footer.next_blkaddr) = (version.in_footers().into(), next.into());
+    block
+}
+
+/// The files of which a node makes something durable, each with the name that it gives it; the name is empty
+/// where it gives none. `node_ino` is the reserved inode of the nodes, where the volume has deltas.
+pub fn files_of(addr: BlockAddr, block: &Block, node_ino: Option<Ino>) -> Vec<(Ino, Vec<u8>)> {
+    let f = footer(block);
+    match node_ino.filter(|&node_ino| f.nid.get() == node_ino) {
+        Some(node_ino) if is_removed_names(block, node_ino) => {
+            let names = removed_names(block, addr).unwrap_or_default();
+            names.iter().map(|name| (name.ino, Vec::new())).collect()
+        }
+        Some(node_ino) if is_shared(block, node_ino) => {
+            let entries = entries(block, addr).unwrap_or_default();
+            entries.iter().map(|entry| (entry.ino, Vec::new())).collect()
+        }
+        Some(_) => Vec::new(),
+        None if !f.is_fsync() => Vec::new(),
+        None => {
+            let inode: &RawInode = block.view();
+            let is_inode = f.nid == f.ino && f.node_offset() == 0;
+            let name = inode.i_name.get(..inode.i_namelen.get() as usize).filter(|_| is_inode);
+            vec![(f.ino.get(), name.unwrap_or_default().to_vec())]
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The fsync log where a block in its middle cannot be read.
+//!
+//! A repair ends the log there, as nothing tells what that block held. Whoever copies files off the volume
+//! wants what was fsynced behind it too: [`bridge`] leads the log past it, in a copy of the volume, and tells
+//! which files may lack what the lost node had.
+
+use crate::finding::Findings;
+use crate::image::{Image, Stop};
+use crate::log::is_torn;
+use crate::medium::Medium;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
+use medfs_format::log_gap::{Step, files_of, stand_in, walk};
+use medfs_format::summary::Log;
+use medfs_format::{Block, BlockAddr, Ino, SegNo};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+
+/// What of the fsync log could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogGaps {
+    /// Blocks in the middle of it.
+    pub blocks: Vec<BlockAddr>,
+    /// The files of the nodes behind the first of them, each with the last name that these say, or an empty one.
+    pub files: BTreeMap<Ino, Vec<u8>>,
+}
+
+/// Whether the log has nodes behind a block that cannot be read.
+pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
+    let mut goes_on = false;
+    follow(image, addr, &mut |_, step| goes_on |= matches!(step, Step::Gap(..)))?;
+    Ok(goes_on)
+}
+
+/// Leads the log past the blocks in its middle that cannot be read; `None` where all of it can be.
+pub(crate) fn bridge(dev: &dyn BlockDevice) -> io::Result<Option<LogGaps>> {
+    let mut image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+        Ok(image) => image,
+        Err(Stop::Fatal) => return Ok(None),
+        Err(Stop::Io(e)) => return Err(e),
+    };
+    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
+    let version = image.chain_version();
+    let warm = &image.cursegs[Log::WarmNode as usize];
+    let start = image.g.seg_start(warm.segno) + warm.blkoff;
+    let mut gaps = LogGaps { blocks: Vec::new(), files: BTreeMap::new() };
+    let mut bridges = Vec::new();
+    let mut has_ended = false;
+    follow(&mut image, start, &mut |image, step| match step {
+        _ if has_ended => {}
+        Step::Node(_, block) if is_torn(image, block) => has_ended = true,
+        Step::Node(..) if gaps.blocks.is_empty() => {}
+        Step::Node(addr, block) => {
+            for (ino, name) in files_of(addr, block, node_ino) {
+                let known = gaps.files.entry(ino).or_default();
+                if !name.is_empty() {
+                    *known = name;
+                }
+            }
+        }
+        Step::Gap(blocks, next) => {
+            // Each keeps its place in the log, by which seals count.
+            let followers = blocks.clone().skip(1).chain([next]);
+            bridges.extend(blocks.clone().zip(followers));
+            gaps.blocks.extend(blocks);
+        }
+    })?;
+    for (addr, next) in bridges {
+        let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+        image.cache.medium.write(addr, &[&stand_in(version, next)], tag)?;
+    }
+    image.cache.medium.flush()?;
+    Ok((!gaps.blocks.is_empty()).then_some(gaps))
+}
+
+/// Follows the log from a block on, also past blocks that cannot be read.
+fn follow(
+    image: &mut Image<'_>,
+    start: BlockAddr,
+    met: &mut dyn FnMut(&Image<'_>, Step<'_>),
+) -> io::Result<()> {
+    let (geo, version) = (image.g.clone(), image.chain_version());
+    let image = RefCell::new(image);
+    let failed = RefCell::new(None);
+    let mut is_free = |segno: SegNo| {
+        let mut image = image.borrow_mut();
+        let entry = image.sit(segno).map_err(|e| *failed.borrow_mut() = Some(e));
+        image.curseg_of(segno).is_none() && entry.is_ok_and(|entry| entry.valid_map.iter().all(|&b| b == 0))
+    };
+    let mut read = |addr: BlockAddr| -> Option<Box<Block>> {
+        let medium = &image.borrow().cache.medium;
+        let block = medium.read(addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
+        (!medium.tell_unreadable(addr)).then_some(block)
+    };
+    walk(&geo, start, version, &mut is_free, &mut read, &mut |step| met(&image.borrow(), step));
+    failed.take().map_or(Ok(()), Err)
+}

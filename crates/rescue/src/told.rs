@@ -1,0 +1,39 @@
+//! What a walk is told before it begins of what is not certain, or lost, of the whole volume.
+
+use crate::outcome::{Failure, Lost};
+use crate::walk::{Older, Walk};
+use medfs_fsck::LogGaps;
+
+impl<'v, S> Walk<'v, S> {
+    /// Tells why not all of the content is certain.
+    pub fn with_doubt(mut self, doubt: Option<String>) -> Walk<'v, S> {
+        if let Some(reason) = doubt {
+            self.outcome.fail(Failure { path: b"/".to_vec(), ino: None, reason, lost: Lost::default() });
+        }
+        self
+    }
+
+    /// Tells which files may lack a part of what was fsynced, as blocks of the fsync log could not be read.
+    pub fn with_log_gaps(mut self, gaps: Option<LogGaps>) -> Walk<'v, S> {
+        let Some(gaps) = gaps else { return self };
+        let blocks = match gaps.blocks[..] {
+            [block] => format!("block {block} of the fsync log"),
+            ref blocks => format!("{} blocks of the fsync log", blocks.len()),
+        };
+        let reason = format!("{blocks} cannot be read: what was fsynced there is missing");
+        self.outcome.fail(Failure { path: b"/".to_vec(), ino: None, reason, lost: Lost::default() });
+        for (ino, name) in gaps.files {
+            let named =
+                if name.is_empty() { String::new() } else { format!(" (as {})", name.escape_ascii()) };
+            let reason = format!("it was fsynced{named} behind {blocks}, and parts of it may be older");
+            self.older.insert(ino, Older { reason, met: false });
+        }
+        self
+    }
+
+    /// Tells how many files and directories of the volume are lost, beside those that have left a name.
+    pub fn with_gone(mut self, gone: u64) -> Walk<'v, S> {
+        self.outcome.gone = gone;
+        self
+    }
+}
