@@ -311,11 +311,21 @@ impl SealedLog {
     /// data.
     pub fn end(&self, mut read: impl FnMut(BlockAddr) -> Option<Box<Block>>) -> Option<BlockAddr> {
         let key = self.key?;
-        let durable = self.durable(key);
-        let mut in_question = self.seals.iter().filter(|(at, _)| *at >= durable);
-        let unproven = in_question
+        let unproven = self
+            .in_question()
             .find(|(at, seal)| !self.is_intact(key, *at, seal) || !seal.cover.is_stored(key, &mut read));
         unproven.map(|(at, _)| self.nodes[*at].0)
+    }
+
+    /// The blocks whose content decides where the log ends: while it is in force, they must stay as they are.
+    pub fn compared(&self) -> impl Iterator<Item = BlockAddr> + '_ {
+        self.in_question().flat_map(|(_, seal)| seal.cover.addrs())
+    }
+
+    /// The seals of nodes that no intact seal counts as durable.
+    fn in_question(&self) -> impl Iterator<Item = &(usize, Seal)> {
+        let durable = self.key.map_or(0, |key| self.durable(key));
+        self.seals.iter().filter(move |(at, _)| *at >= durable)
     }
 }
 
@@ -440,6 +450,9 @@ mod tests {
             assert_eq!(end_of(&nodes, |addr| stored(addr).filter(|_| addr != 200 + changed)), None);
         }
         assert_eq!(end_of(&nodes, |addr| stored(addr).filter(|_| addr != 203)), Some(103));
+        let mut log = SealedLog::new(UUID, NODE_INO);
+        nodes.iter().enumerate().for_each(|(n, node)| log.add(100 + n as u32, node));
+        assert_eq!(log.compared().collect::<Vec<_>>(), [203]);
         let mut damaged = nodes;
         damaged[0].0[40] ^= 1;
         assert_eq!(end_of(&damaged, stored), None, "a durable node that was damaged costs none behind it");

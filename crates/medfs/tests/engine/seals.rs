@@ -9,7 +9,7 @@
 
 use crate::common::*;
 use medfs::{Files, ManualClock, Volume};
-use medfs_device::crash::{CrashPlan, CrashState, RecordingDevice, TornFilter};
+use medfs_device::crash::{CrashPlan, CrashState, Event, RecordingDevice, TornFilter};
 use medfs_device::{BlockDevice, Cause, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::node::footer;
@@ -307,6 +307,38 @@ fn a_log_that_is_cut_short_is_left_behind() {
         }
     }
     assert!(cut > 0, "no state in which the node alone was stored");
+}
+
+/// A seal covers a block of a file that was not fsynced, so that nothing in the chain names it. A recovery that loses
+/// power leaves it as it is: the next one compares it again.
+#[test]
+fn what_a_seal_covers_stays_until_the_recovery_is_durable() {
+    let device = Arc::new(blank_delta(64));
+    let v = open_device(&device, "in_place=off");
+    // Entries of the root fill blocks.
+    for n in 0..12 {
+        file(&v, v.root(), &format!("{n}{}", "x".repeat(200)));
+    }
+    v.close().expect("close");
+    let v = open_device(&device, "in_place=off");
+    // Hot data, as blocks of directories are.
+    let other = file(&v, v.root(), "other.db");
+    write(&v, other, 0, &noise(1));
+    v.atomic_start(other).expect("its page goes to the device");
+    let fsynced = file(&v, v.root(), "fsynced");
+    write(&v, fsynced, 0, &noise(2));
+    v.fsync(fsynced, false).expect("fsync");
+    drop(v);
+    let recorder = Arc::new(RecordingDevice::new(&device));
+    drop(open_with(recorder.clone(), "in_place=off", Arc::new(ManualClock::new(START))));
+    let recording = recorder.recording();
+    let writes_data = |event: &Event| matches!(event, Event::Write { cause: Cause::Data, .. });
+    assert!(recording.log().iter().any(writes_data), "recovery writes a block of the root");
+    for state in recording.states(&CrashPlan { exhaustive: 1024, ..CrashPlan::default() }) {
+        let v = open(state.device());
+        let found = at(&v, "fsynced").unwrap_or_else(|| panic!("{state:?}: the fsynced file is lost"));
+        assert!(content(&v, found.ino) == noise(2), "{state:?}");
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, log_gap, removed, shared};
 use medfs_store::{Io, Store};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -158,6 +158,8 @@ pub(super) struct Chain {
     pub(super) unkept: u64,
     /// Where it ends too early.
     pub(super) gap: Option<Gap>,
+    /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
+    pub(super) compared: BTreeSet<BlockAddr>,
     addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
 }
@@ -269,6 +271,8 @@ impl Chain {
         let stored = |addr| store.geo.in_main(addr).then(|| store.io.read(addr).ok()).flatten();
         let (version, rest) = (store.cp.lock().chain(), store.geo.rest_of_segment(end));
         let unkept = sealed.as_ref().map_or(0, |sealed| sealed.unkept(version, rest, stored)) as u64;
+        let compared = sealed.iter().flat_map(SealedLog::compared).filter(|&addr| store.geo.in_main(addr));
+        let compared = compared.collect();
         if let Some(end) = sealed.and_then(|sealed| sealed.end(stored)) {
             tracing::info!(
                 addr = end,
@@ -280,7 +284,7 @@ impl Chain {
             // As if it were one of the chain, so that there is a checkpoint which leaves behind what is left of it.
             chain.addrs.insert(end);
         }
-        chain.unkept = unkept;
+        (chain.unkept, chain.compared) = (unkept, compared);
         chain.find_layouts();
         Ok(chain)
     }

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Nothing is written here, and no block is allocated: what recovery changes waits in memory for the checkpoint that
-//!   the caller makes next. Until that checkpoint is durable every block of the chain, and every block it names, is
-//!   pinned, so that a crash at any point finds the same chain again.
+//!   the caller makes next. Until that checkpoint is durable every block of the chain, every block it names, and every
+//!   block that its seals were compared with is pinned, so that a crash at any point finds the same chain again.
 //! - The layout of an inode's address slots (`i_inline_xattr_size`) is taken from the fsynced block before any of its
 //!   addresses is touched: it says where they are.
 //!
@@ -219,6 +219,9 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
     replay.load_inodes()?;
     replay.nodes()?;
     replay.finish()?;
+    if !tree.read_only {
+        keep_compared(tree, chain)?;
+    }
     let r = replay.recovered;
     if r.unkept > 0 {
         tracing::warn!(
@@ -236,6 +239,14 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
 fn pin(tree: &Tree, chain: &Chain) -> Result<()> {
     let mut segs = tree.segs.lock();
     Ok(chain.blocks().try_for_each(|addr| segs.pin(&tree.io, addr))?)
+}
+
+/// Keeps blocks that seals were compared with from being handed out, so that the seals hold after a second crash too.
+/// The chain names no file for some of them. Where it does, the page is clean: there are no records in NVRAM beside
+/// seals. This comes after the replay, as a segment with a pinned block no longer counts as free.
+fn keep_compared(tree: &Tree, chain: &Chain) -> Result<()> {
+    let mut segs = tree.segs.lock();
+    Ok(chain.compared.iter().try_for_each(|&addr| segs.pin(&tree.io, addr))?)
 }
 
 impl Replay<'_> {
