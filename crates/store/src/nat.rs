@@ -253,6 +253,11 @@ impl Nat {
         state.free.first().copied().unwrap_or(state.scan * ENTRIES_PER_BLOCK as u32).max(self.geo.root_ino)
     }
 
+    /// Whether a node got a block, or lost it, since the last checkpoint.
+    pub fn has_changed(&self, nid: Nid) -> bool {
+        self.state.lock().dirty.contains(&nid)
+    }
+
     /// Number of entries that the next checkpoint must write.
     pub fn dirty_count(&self) -> usize {
         self.state.lock().dirty.len()

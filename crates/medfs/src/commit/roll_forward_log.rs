@@ -29,6 +29,9 @@ use medfs_format::{Block, NULL_ADDR};
 use medfs_store::{Dirty, NodeMarks, NodePage, node_offset};
 use std::sync::Arc;
 
+/// Direct nodes of a file that wait for a checkpoint so that fsyncs need one flush: those of 256 MiB.
+const MOST_NOTED_FOR_SEALS: usize = 64;
+
 type NodeSnapshot = (Arc<NodePage>, Arc<Block>);
 
 /// Nodes of a file as an fsync writes them.
@@ -275,12 +278,22 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
     let with_inode =
         tree.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(tree, inode, least);
     // An inode that is not due takes the place of as many nodes as it speaks for.
-    let left_out = tree.deltas().zone(inode).addr_redo(if with_inode { 1 } else { 2 });
+    let fewest = if with_inode || sealing_pays(tree, inode, least) { 1 } else { 2 };
+    let left_out = tree.deltas().zone(inode).addr_redo(fewest);
     if with_inode || !left_out.nodes.is_empty() {
         tree.nodes.make_due(&inode.node, least);
     }
     let nodes = tree.nodes.take_dirty_of(inode.ino, least);
     Due { nodes, left_out: Arc::new(left_out), gone: tree.refs.take_released(inode.ino) }
+}
+
+/// Whether an inode is better written than one direct node: only the inode has room for a seal, which saves a flush.
+/// The next checkpoint then writes the node. So each must have been written once since the last one, as
+/// a node is that gets many changes, and few may wait for it.
+fn sealing_pays(tree: &Tree, inode: &Inode, least: Dirty) -> bool {
+    tree.seals.is_some()
+        && tree.nodes.due_direct(inode.ino, least).iter().all(|page| tree.nat.has_changed(page.nid))
+        && tree.nodes.noted_direct(inode.ino) < MOST_NOTED_FOR_SEALS
 }
 
 /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a

@@ -58,6 +58,34 @@ fn an_fsync_writes_the_inode_and_no_direct_node() {
     }
 }
 
+/// A direct node has no room for a seal, its inode has: once the node was written, fsyncs that need it alone write the
+/// inode in its place, and flush once.
+#[test]
+fn a_direct_node_that_changes_again_and_again_costs_one_flush_each_time() {
+    const ROUNDS: u64 = 40;
+    for (options, flushes) in [(OPTIONS, ROUNDS), ("in_place=off,addr_redo=off", 2 * ROUNDS)] {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, options);
+        let (f, mut expected) = log(&v);
+        patch(&v, f, &mut expected, 0, b"a first delta, for which there is a zone");
+        v.sync().expect("sync");
+        let before = v.stats();
+        for round in 0..ROUNDS {
+            replace(&v, f, &mut expected, FAR + round..FAR + round + 1, round + 1);
+            v.fsync(f, true).expect("fdatasync");
+            assert!(shown(&crashed(&device, options)) == expected, "round {round}, after a crash");
+        }
+        let now = v.stats();
+        assert_eq!(now.flushes - before.flushes, flushes, "{options}");
+        assert_eq!(now.written.node - before.written.node, ROUNDS, "{options}: one node for each");
+        v.sync().expect("sync");
+        assert!(shown(&crashed(&device, options)) == expected, "after a checkpoint");
+        v.close().expect("close");
+        drop(v);
+        judge_deltas(&device);
+    }
+}
+
 fn crashed(device: &MemDevice, options: &str) -> Volume {
     open_device(&Arc::new(device.snapshot()), options)
 }

@@ -289,6 +289,16 @@ impl Nodes {
         due.cloned().collect()
     }
 
+    /// Direct nodes of an inode that wait for the next checkpoint, as what changed of them is noted elsewhere.
+    pub fn noted_direct(&self, ino: Ino) -> usize {
+        let dirty = self.dirty.lock();
+        let of_file = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, page)| page);
+        let is_noted = |page: &&Arc<NodePage>| {
+            node_kind(node_offset(page)) == NodeKind::Direct && page.read(|d| d.dirty == Dirty::Noted)
+        };
+        of_file.filter(is_noted).count()
+    }
+
     /// Forgets a node that was freed.
     pub fn forget(&self, nid: Nid) {
         let removed = self.shard(nid).lock().pages.remove(&nid);
