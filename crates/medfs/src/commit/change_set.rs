@@ -141,6 +141,8 @@ pub(crate) struct ChangeSet<'a> {
     pub(crate) files: Vec<StagedFile<'a>>,
     /// Names that files lost.
     pub(crate) names: Vec<RemovedName<'a>>,
+    /// Whether whoever commits it flushes before it says that anything is durable: a flush for several sets.
+    pub(crate) flushed_later: bool,
     _writeback: Vec<MutexGuard<'a, ()>>,
     _op: Op<'a>,
 }
@@ -155,7 +157,13 @@ impl<'a> ChangeSet<'a> {
         let writeback = vec![request.inode.wb.lock()];
         let op = tree.op()?;
         let file = StagedFile::stage(tree, request, change)?;
-        Ok(ChangeSet { files: vec![file], names: Vec::new(), _writeback: writeback, _op: op })
+        Ok(ChangeSet {
+            files: vec![file],
+            names: Vec::new(),
+            flushed_later: false,
+            _writeback: writeback,
+            _op: op,
+        })
     }
 
     /// Stages files, sorted by number; the errors of those that cannot be are returned. No lock is held.
@@ -169,7 +177,10 @@ impl<'a> ChangeSet<'a> {
                 Err(error) => failed.push(error),
             }
         }
-        Ok((ChangeSet { files, names: Vec::new(), _writeback: writeback, _op: op }, failed))
+        Ok((
+            ChangeSet { files, names: Vec::new(), flushed_later: false, _writeback: writeback, _op: op },
+            failed,
+        ))
     }
 
     /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a
@@ -182,7 +193,13 @@ impl<'a> ChangeSet<'a> {
 
     /// Stages that files lost names.
     pub(crate) fn of_names(tree: &'a Tree, names: Vec<RemovedName<'a>>) -> Result<ChangeSet<'a>> {
-        Ok(ChangeSet { files: Vec::new(), names, _writeback: Vec::new(), _op: tree.op()? })
+        Ok(ChangeSet {
+            files: Vec::new(),
+            names,
+            flushed_later: false,
+            _writeback: Vec::new(),
+            _op: tree.op()?,
+        })
     }
 }
 

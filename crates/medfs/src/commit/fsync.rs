@@ -29,6 +29,7 @@ use medfs_format::Ino;
 use medfs_format::node::FileFlags;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -91,6 +92,14 @@ impl Commit {
             Counters::add(&self.counters.fsyncs_with_checkpoint, 1);
             return CheckpointSink.now(self).map(|()| true);
         }
+        let made = self.sync_with_names(inode, datasync);
+        // Whatever came of it: what was left to a flush behind it counts as durable.
+        self.flush_left()?;
+        made
+    }
+
+    /// The same; what it says of other files' names is durable after [`Commit::flush_left`].
+    fn sync_with_names(&self, inode: &Arc<Inode>, datasync: bool) -> Result<bool> {
         let names = NameJudge { commit: self };
         if inode.is_dir() {
             let found = names.of_dir(inode)?;
@@ -130,6 +139,7 @@ impl Commit {
                 first.note(self.sync_file(&inode, datasync).map(drop));
             }
         }
+        first.note(self.flush_left());
         first.result()
     }
 
@@ -177,7 +187,14 @@ impl Commit {
         self.commit(request, change, Refused::Checkpoint)
     }
 
-    /// Makes a file durable by the log; the reason where that does not take it.
+    /// Waits for the flush of nodes that were written for a later one, by this thread or another.
+    fn flush_left(&self) -> Result<()> {
+        let left = self.ways.log.left_to_flush.load(Ordering::Acquire);
+        if self.io.is_durable(left) { Ok(()) } else { Ok(self.io.flush()?) }
+    }
+
+    /// Writes a file to the log, in front of what is fsynced: [`Commit::flush_left`] makes it durable. The reason
+    /// where the log does not take it.
     pub(crate) fn by_log(&self, request: Request<'_>) -> Result<Option<NeedsCheckpoint>> {
         self.commit(request, |_| Ok(()), Refused::Tell)
     }
@@ -195,6 +212,7 @@ impl Commit {
         self.with_unshared(|| {
             let change = |state: &mut InodeState| change.take().map_or(Ok(()), |change| change(state));
             let mut set = ChangeSet::of_file(self, request, change)?;
+            set.flushed_later = refused == Refused::Tell;
             set.ask(self, &*self.ways.sink);
             let reason = set.files.iter().find_map(|file| file.refused);
             let outcome = match (reason, refused) {

@@ -187,8 +187,33 @@ impl GroupCommit {
         result
     }
 
+    /// Writes the last nodes of files alone, in front of those of the fsync that flushes them.
+    pub(crate) fn write_unflushed(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        flush: FlushPolicy,
+        nodes: &[LastNode],
+    ) -> Result<()> {
+        self.place_together(map, deltas, flush, &nodes.iter().collect::<Vec<_>>())
+    }
+
     /// Makes last nodes of different files durable, in as few blocks as they take.
     fn write_together(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        flush: FlushPolicy,
+        nodes: &[&LastNode],
+    ) -> Result<()> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        self.place_together(map, deltas, flush, nodes)?;
+        flush.after_last_node(&map.io)
+    }
+
+    fn place_together(
         &self,
         map: &Map,
         deltas: &Deltas,
@@ -230,7 +255,7 @@ impl GroupCommit {
         for (at, _) in groups.iter().flatten() {
             map.nodes.mark_shared(&nodes[*at].page);
         }
-        flush.after_last_node(&map.io)
+        Ok(())
     }
 
     /// Makes durable that files lost names.

@@ -135,7 +135,7 @@ impl Commit {
 
 fn log(opts: &MountOptions) -> Arc<RollForwardLog> {
     let flush = FlushPolicy::new(opts.fsync_mode);
-    Arc::new(RollForwardLog { flush, group: GroupCommit::new(opts.group_commit) })
+    Arc::new(RollForwardLog::new(flush, GroupCommit::new(opts.group_commit)))
 }
 
 #[cfg(test)]

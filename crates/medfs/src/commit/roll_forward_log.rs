@@ -28,6 +28,7 @@ use medfs_format::removed::RemovedName;
 use medfs_format::{Block, NULL_ADDR};
 use medfs_store::{Dirty, NodeMarks, NodePage, node_offset};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Direct nodes of a file that wait for a checkpoint so that fsyncs need one flush: those of 256 MiB.
 const MOST_NOTED_FOR_SEALS: usize = 64;
@@ -72,6 +73,8 @@ struct OnItsWay<'s, 'a> {
 pub(crate) struct RollForwardLog {
     pub(crate) flush: FlushPolicy,
     pub(crate) group: GroupCommit,
+    /// The write mark behind the last nodes of sets that were [left to a later flush](ChangeSet::flushed_later).
+    pub(crate) left_to_flush: AtomicU64,
 }
 
 impl CommitSink for RollForwardLog {
@@ -105,7 +108,8 @@ impl CommitSink for RollForwardLog {
             }
             files.push(Ok(file));
         }
-        let written = self.write(tree, last_nodes, &set.names);
+        let later = set.flushed_later && files.iter().flatten().all(|file| gives_nothing_up(tree, file));
+        let written = self.write(tree, last_nodes, &set.names, later);
         let failed = written.is_err();
         let conclude = |file: Result<OnItsWay<'_, '_>, Option<NeedsCheckpoint>>| match file {
             Ok(file) => conclude(tree, file, if failed { Err(Error::ReadOnly) } else { Ok(()) }),
@@ -120,6 +124,10 @@ impl CommitSink for RollForwardLog {
 }
 
 impl RollForwardLog {
+    pub(crate) fn new(flush: FlushPolicy, group: GroupCommit) -> RollForwardLog {
+        RollForwardLog { flush, group, left_to_flush: AtomicU64::new(0) }
+    }
+
     /// Takes the nodes that go with the pages of a file, of which all are placed or not. `closed`: the attributes
     /// of the version that was closed with them. The inode's lock is held.
     fn take(&self, tree: &Tree, file: &StagedFile<'_>, all: bool, closed: Option<&Attributes>) -> Taken {
@@ -175,11 +183,28 @@ impl RollForwardLog {
         Ok(Some(LastNode { page, block, notes: due.left_out.clone(), dentry, before }))
     }
 
-    /// Makes the last nodes of files durable, and that files lost names.
-    fn write(&self, tree: &Tree, last_nodes: Vec<LastNode>, names: &[RemovedName<'_>]) -> Result<()> {
+    /// Makes the last nodes of files durable, or with a `later` flush, and that files lost names.
+    fn write(
+        &self,
+        tree: &Tree,
+        last_nodes: Vec<LastNode>,
+        names: &[RemovedName<'_>],
+        later: bool,
+    ) -> Result<()> {
+        if later && names.is_empty() {
+            let written = self.group.write_unflushed(tree, &tree.deltas, self.flush, &last_nodes);
+            self.left_to_flush.fetch_max(tree.io.write_mark(), Ordering::AcqRel);
+            return written;
+        }
         self.group.write(tree, &tree.deltas, self.flush, last_nodes)?;
         if names.is_empty() { Ok(()) } else { self.group.write_removed(tree, self.flush, names) }
     }
+}
+
+/// Whether nothing may be overwritten that the file needed until now: otherwise a flush has to come first.
+fn gives_nothing_up(tree: &Tree, file: &OnItsWay<'_, '_>) -> bool {
+    let same_pages = file.file.pages.is_empty() || !tree.deltas().has_deltas(file.file.inode);
+    file.taken.due.gone.is_empty() && same_pages
 }
 
 /// Whether the last node of a file may be sealed. Blocks that were overwritten are in no seal: neither the

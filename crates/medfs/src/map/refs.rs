@@ -116,6 +116,12 @@ pub(crate) struct ReleasedRefs {
     sources: Vec<(Ino, u32)>,
 }
 
+impl ReleasedRefs {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+}
+
 /// A file is frozen: none of its pages becomes a source.
 pub(crate) struct Freeze<'a> {
     refs: &'a BlockRefs,

@@ -176,7 +176,9 @@ impl CommitSink for NvramJournal {
         self.log.admits_names(tree, names)
     }
 
-    fn commit(&self, tree: &Tree, set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+    fn commit(&self, tree: &Tree, mut set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
+        // Records rest on durable blocks alone.
+        set.flushed_later = false;
         let left = match self.record(tree, &set)? {
             Ok(()) => return Ok(set.files.iter().map(|_| Ok(Outcome::Durable)).collect()),
             Err(left) => left,
