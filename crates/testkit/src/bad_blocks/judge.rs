@@ -30,7 +30,7 @@ impl Volume {
                 }
                 return fail("lost", format!("{path} (inode {})", inode.ino));
             };
-            if log && self.was_fsynced(inode) {
+            if log && versions.get(1).is_some_and(|before| compare_inode(before, inode).is_err()) {
                 continue; // as at any of its fsyncs
             }
             let judged = versions.iter().map(|v| self.judge_inode(v, found.inode(at), hit, hits, &struck));

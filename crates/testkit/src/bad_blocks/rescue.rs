@@ -301,7 +301,7 @@ impl Volume {
     }
 
     /// Whether a file was fsynced since the checkpoint: it may be as at any of its fsyncs.
-    pub(super) fn was_fsynced(&self, inode: &Inode) -> bool {
+    fn was_fsynced(&self, inode: &Inode) -> bool {
         let at = self.at_checkpoint.inodes().find(|(_, before)| before.ino == inode.ino);
         at.is_none_or(|(_, before)| compare_inode(before, inode).is_err())
     }
