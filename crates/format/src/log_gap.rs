@@ -11,7 +11,7 @@ use crate::node::RawInode;
 use crate::removed::{is_removed_names, removed_names};
 use crate::shared::{entries, is_shared};
 use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// What a walk comes to.
@@ -65,9 +65,9 @@ pub fn node_behind(
         let block = read(addr)?;
         version.belongs(footer(&block).cp_ver.get()).then(|| *footer(&block))
     };
-    let end = geo.seg_start(geo.segno(addr)) + BLOCKS_PER_SEG;
-    if addr + 1 < end {
-        return (addr + 1..end).find(|&behind| node(behind).is_some());
+    let mut rest = geo.rest_of_segment(addr);
+    if !rest.is_empty() {
+        return rest.find(|&behind| node(behind).is_some());
     }
     let (mut starts, mut named) = (Vec::new(), HashSet::new());
     for segno in (0..geo.segment_count_main).filter(|&segno| is_free(segno)) {
@@ -95,9 +95,23 @@ pub fn stand_in(version: ChainVersion, next: BlockAddr) -> Box<Block> {
     block
 }
 
+/// Files of nodes of the log, each with the last name that these give it; the name is empty where they give none.
+pub type Files = BTreeMap<Ino, Vec<u8>>;
+
+/// Adds the files of which a node makes something durable. `node_ino` is the reserved inode of the nodes,
+/// where the volume has deltas.
+pub fn add_files(files: &mut Files, addr: BlockAddr, block: &Block, node_ino: Option<Ino>) {
+    for (ino, name) in files_of(addr, block, node_ino) {
+        let known = files.entry(ino).or_default();
+        if !name.is_empty() {
+            *known = name;
+        }
+    }
+}
+
 /// The files of which a node makes something durable, each with the name that it gives it; the name is empty
-/// where it gives none. `node_ino` is the reserved inode of the nodes, where the volume has deltas.
-pub fn files_of(addr: BlockAddr, block: &Block, node_ino: Option<Ino>) -> Vec<(Ino, Vec<u8>)> {
+/// where it gives none.
+fn files_of(addr: BlockAddr, block: &Block, node_ino: Option<Ino>) -> Vec<(Ino, Vec<u8>)> {
     let f = footer(block);
     match node_ino.filter(|&node_ino| f.nid.get() == node_ino) {
         Some(node_ino) if is_removed_names(block, node_ino) => {

@@ -242,13 +242,25 @@ pub struct SealedLog {
     key: Option<SealKey>,
     node_ino: Ino,
     nodes: Vec<(BlockAddr, u64)>,
-    seals: Vec<(usize, Seal)>,
+    seals: Vec<SealedNode>,
+    /// Nodes that are known to have been durable, by the seals that hold.
+    durable: usize,
+}
+
+/// A sealed node of the log.
+#[derive(Debug)]
+struct SealedNode {
+    /// Its place among the nodes.
+    at: usize,
+    seal: Seal,
+    /// It is where its seal says, behind the nodes that it says.
+    is_intact: bool,
 }
 
 impl SealedLog {
     /// Nothing met yet, of the volume with this UUID. `node_ino` is the reserved inode of the nodes.
     pub fn new(uuid: [u8; 16], node_ino: Ino) -> SealedLog {
-        SealedLog { uuid, key: None, node_ino, nodes: Vec::new(), seals: Vec::new() }
+        SealedLog { uuid, key: None, node_ino, nodes: Vec::new(), seals: Vec::new(), durable: 0 }
     }
 
     /// Takes up the next node.
@@ -257,7 +269,12 @@ impl SealedLog {
         if footer(block).is_fsync()
             && let Some(seal) = Seal::of(block, self.node_ino)
         {
-            self.seals.push((self.nodes.len(), seal));
+            let at = self.nodes.len();
+            let is_intact = self.is_intact(key, at, &seal);
+            if is_intact {
+                self.durable = self.durable.max(seal.durable as usize);
+            }
+            self.seals.push(SealedNode { at, seal, is_intact });
         }
         self.nodes.push((addr, key.of_block(block)));
     }
@@ -286,9 +303,7 @@ impl SealedLog {
     /// Seals that prove nothing any more though a later one says that their nodes were durable: the device lost or
     /// changed a node after it had ended a flush of it. A later seal that does not hold itself is not believed.
     fn broken(&self) -> usize {
-        let Some(key) = self.key else { return 0 };
-        let durable = self.durable(key);
-        self.seals.iter().filter(|(at, seal)| *at < durable && !self.is_intact(key, *at, seal)).count()
+        self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact).count()
     }
 
     /// Nodes that the log lacks at its end, by the seal of a node that was found further on: it was written when
@@ -300,32 +315,23 @@ impl SealedLog {
         durable.saturating_sub(self.nodes.len())
     }
 
-    /// Nodes that are known to have been durable, by the seals that hold.
-    fn durable(&self, key: SealKey) -> usize {
-        let intact = self.seals.iter().filter(|(at, seal)| self.is_intact(key, *at, seal));
-        intact.map(|(_, seal)| seal.durable as usize).max().unwrap_or(0)
-    }
-
     /// The first node of an fsync that had not returned, as not all that it depends on was stored: the log
     /// ends before it. `read` gives `None` for a block that cannot be read, or that is none of the volume's
     /// data.
     pub fn end(&self, mut read: impl FnMut(BlockAddr) -> Option<Box<Block>>) -> Option<BlockAddr> {
         let key = self.key?;
-        let unproven = self
-            .in_question()
-            .find(|(at, seal)| !self.is_intact(key, *at, seal) || !seal.cover.is_stored(key, &mut read));
-        unproven.map(|(at, _)| self.nodes[*at].0)
+        let is_unproven = |node: &&SealedNode| !node.is_intact || !node.seal.cover.is_stored(key, &mut read);
+        self.in_question().find(is_unproven).map(|node| self.nodes[node.at].0)
     }
 
     /// The blocks whose content decides where the log ends: while it is in force, they must stay as they are.
     pub fn compared(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        self.in_question().flat_map(|(_, seal)| seal.cover.addrs())
+        self.in_question().flat_map(|node| node.seal.cover.addrs())
     }
 
     /// The seals of nodes that no intact seal counts as durable.
-    fn in_question(&self) -> impl Iterator<Item = &(usize, Seal)> {
-        let durable = self.key.map_or(0, |key| self.durable(key));
-        self.seals.iter().filter(move |(at, _)| *at >= durable)
+    fn in_question(&self) -> impl Iterator<Item = &SealedNode> {
+        self.seals.iter().filter(|node| node.at >= self.durable)
     }
 }
 

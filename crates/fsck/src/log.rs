@@ -50,6 +50,8 @@ pub struct FsyncLog {
 #[derive(Default)]
 pub(crate) struct LogWalk {
     pub(crate) summary: FsyncLog,
+    /// The sealed node that ends it, where its fsync had not returned.
+    end: Option<BlockAddr>,
     /// Blocks of its nodes.
     pub(crate) blocks: HashSet<BlockAddr>,
     /// Segments that hold its nodes or data.
@@ -83,10 +85,10 @@ impl LogWalk {
 /// Follows the chain from the warm node log's next block. The caller has [unsealed](unseal) it where it is to
 /// be mended.
 pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) -> io::Result<LogWalk> {
-    let mut log = LogWalk::default();
     let sealed = look_at_seals(image)?;
     sealed.report(findings);
     let end = sealed.end;
+    let mut log = LogWalk { end, ..LogWalk::default() };
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
@@ -209,8 +211,7 @@ pub(crate) fn unseal(image: &mut Image<'_>) -> io::Result<bool> {
         return Ok(false);
     }
     let mut found = Findings::new(1);
-    let end = look_at_seals(image)?.end;
-    walk(image, &mut found, false)?;
+    let end = walk(image, &mut found, false)?.end;
     if found.list.is_empty() {
         return Ok(false);
     }

@@ -9,11 +9,10 @@ use crate::image::{Image, Stop};
 use crate::log::is_torn;
 use crate::medium::Medium;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::log_gap::{Step, files_of, stand_in, walk};
+use medfs_format::log_gap::{Files, Step, add_files, stand_in, walk};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Ino, SegNo};
+use medfs_format::{Block, BlockAddr, SegNo};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io;
 
 /// What of the fsync log could not be read.
@@ -22,7 +21,7 @@ pub struct LogGaps {
     /// Blocks in the middle of it.
     pub blocks: Vec<BlockAddr>,
     /// The files of the nodes behind the first of them, each with the last name that these say, or an empty one.
-    pub files: BTreeMap<Ino, Vec<u8>>,
+    pub files: Files,
 }
 
 /// Whether the log has nodes behind a block that cannot be read.
@@ -43,21 +42,14 @@ pub(crate) fn bridge(dev: &dyn BlockDevice) -> io::Result<Option<LogGaps>> {
     let version = image.chain_version();
     let warm = &image.cursegs[Log::WarmNode as usize];
     let start = image.g.seg_start(warm.segno) + warm.blkoff;
-    let mut gaps = LogGaps { blocks: Vec::new(), files: BTreeMap::new() };
+    let mut gaps = LogGaps { blocks: Vec::new(), files: Files::new() };
     let mut bridges = Vec::new();
     let mut has_ended = false;
     follow(&mut image, start, &mut |image, step| match step {
         _ if has_ended => {}
         Step::Node(_, block) if is_torn(image, block) => has_ended = true,
         Step::Node(..) if gaps.blocks.is_empty() => {}
-        Step::Node(addr, block) => {
-            for (ino, name) in files_of(addr, block, node_ino) {
-                let known = gaps.files.entry(ino).or_default();
-                if !name.is_empty() {
-                    *known = name;
-                }
-            }
-        }
+        Step::Node(addr, block) => add_files(&mut gaps.files, addr, block, node_ino),
         Step::Gap(blocks, next) => {
             // Each keeps its place in the log, by which seals count.
             let followers = blocks.clone().skip(1).chain([next]);

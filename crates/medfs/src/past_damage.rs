@@ -258,8 +258,7 @@ impl<'v> PastDamage<'v> {
             {
                 continue;
             }
-            let entry = self.tree.nat.peek(&self.tree.io, ino)?;
-            if entry.ino == ino && entry.addr != NULL_ADDR {
+            if self.leads_to_inode(ino)? {
                 return Ok(Some(ino));
             }
         }
@@ -271,10 +270,15 @@ impl<'v> PastDamage<'v> {
     pub fn inodes_missing(&self) -> Result<u32> {
         let mut found = 0;
         for ino in (0..self.tree.geo.max_nid()).filter(|&ino| self.tree.geo.is_nid(ino)) {
-            let entry = self.tree.nat.peek(&self.tree.io, ino)?;
-            found += u32::from(entry.ino == ino && entry.addr != NULL_ADDR);
+            found += u32::from(self.leads_to_inode(ino)?);
         }
         Ok(self.tree.space.counts().valid_inodes.saturating_sub(found))
+    }
+
+    /// Whether the NAT leads to an inode of this number.
+    fn leads_to_inode(&self, ino: Ino) -> Result<bool> {
+        let entry = self.tree.nat.peek(&self.tree.io, ino)?;
+        Ok(entry.ino == ino && entry.addr != NULL_ADDR)
     }
 
     /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read

@@ -300,10 +300,11 @@ pub(super) fn name_is_durable(tree: &Tree, file: &StagedFile<'_>) {
 
 /// Takes the nodes that an fsync has to write: where the inode is one of them, it may speak for others.
 pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
-    let with_inode =
-        tree.nodes.is_dirty(inode.ino, inode.ino, least) || reaches_beyond_end(tree, inode, least);
+    let inode_due = tree.nodes.is_dirty(inode.ino, inode.ino, least);
+    let direct = if inode_due { Vec::new() } else { tree.nodes.due_direct(inode.ino, least) };
+    let with_inode = inode_due || reaches_beyond_end(tree, inode, &direct);
     // An inode that is not due takes the place of as many nodes as it speaks for.
-    let fewest = if with_inode || sealing_pays(tree, inode, least) { 1 } else { 2 };
+    let fewest = if with_inode || sealing_pays(tree, inode, &direct) { 1 } else { 2 };
     let left_out = tree.deltas().zone(inode).addr_redo(fewest);
     if with_inode || !left_out.nodes.is_empty() {
         tree.nodes.make_due(&inode.node, least);
@@ -312,22 +313,22 @@ pub(super) fn take_due(tree: &Tree, inode: &Inode, least: Dirty) -> Due {
     Due { nodes, left_out: Arc::new(left_out), gone: tree.refs.take_released(inode.ino) }
 }
 
-/// Whether an inode is better written than one direct node: only the inode has room for a seal, which saves a flush.
-/// The next checkpoint then writes the node. So each must have been written once since the last one, as
-/// a node is that gets many changes, and few may wait for it.
-fn sealing_pays(tree: &Tree, inode: &Inode, least: Dirty) -> bool {
+/// Whether an inode is better written than the one direct node that is due: only the inode has room for a
+/// seal, which saves a flush. The next checkpoint then writes the node. So each must have been written once
+/// since the last one, as a node is that gets many changes, and few may wait for it.
+fn sealing_pays(tree: &Tree, inode: &Inode, due: &[Arc<NodePage>]) -> bool {
     tree.seals.is_some()
-        && tree.nodes.due_direct(inode.ino, least).iter().all(|page| tree.nat.has_changed(page.nid))
+        && due.iter().all(|page| tree.nat.has_changed(page.nid))
         && tree.nodes.noted_direct(inode.ino) < MOST_NOTED_FOR_SEALS
 }
 
 /// Whether a direct node that is due has pages behind the end of its file: roll-forward would take them for a
 /// part of it, unless an inode follows that knows the size.
-fn reaches_beyond_end(tree: &Tree, inode: &Inode, least: Dirty) -> bool {
+fn reaches_beyond_end(tree: &Tree, inode: &Inode, due: &[Arc<NodePage>]) -> bool {
     let (fanout, end) = (tree.slots(inode).fanout(), inode.pages());
     let keeps_size = inode.raw(|r| r.advise().contains(Advise::KEEP_SIZE));
     !keeps_size
-        && tree.nodes.due_direct(inode.ino, least).iter().any(|page| {
+        && due.iter().any(|page| {
             let last = page
                 .read(|d| d.block.view::<RawDirectNode>().addr.iter().rposition(|a| a.get() != NULL_ADDR));
             let first =

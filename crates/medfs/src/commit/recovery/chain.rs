@@ -173,7 +173,7 @@ fn is_torn(store: &Store, block: &Block) -> bool {
 
 /// The files of the nodes of the chain from a block on, also past blocks that cannot be read, each with the
 /// last name that these say; `None` where nothing is there.
-fn files_from(store: &Store, addr: BlockAddr) -> Option<BTreeMap<Ino, Vec<u8>>> {
+fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
     let version = store.cp.lock().chain();
     let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
     let mut is_free = |segno| {
@@ -183,20 +183,16 @@ fn files_from(store: &Store, addr: BlockAddr) -> Option<BTreeMap<Ino, Vec<u8>>> 
     let mut read = |addr| store.io.read(addr).ok();
     let mut files = None;
     log_gap::walk(&store.geo, addr, version, &mut is_free, &mut read, &mut |step| {
-        let files = files.get_or_insert_with(BTreeMap::<Ino, Vec<u8>>::new);
-        let Step::Node(addr, block) = step else { return };
-        for (ino, name) in log_gap::files_of(addr, block, node_ino) {
-            let known = files.entry(ino).or_default();
-            if !name.is_empty() {
-                *known = name;
-            }
+        let files = files.get_or_insert_with(log_gap::Files::new);
+        if let Step::Node(addr, block) = step {
+            log_gap::add_files(files, addr, block, node_ino);
         }
     });
     files
 }
 
 /// The files of all nodes of the chain that can be read.
-pub(super) fn logged_files(store: &Store) -> BTreeMap<Ino, Vec<u8>> {
+pub(super) fn logged_files(store: &Store) -> log_gap::Files {
     let start = store.segs.lock().next_addr(Log::WarmNode);
     files_from(store, start).unwrap_or_default()
 }
@@ -206,7 +202,7 @@ pub(super) fn logged_files(store: &Store) -> BTreeMap<Ino, Vec<u8>> {
 pub(super) struct Gap {
     pub(super) error: Error,
     /// The files of the nodes behind it, each with the last name that these say.
-    pub(super) files: BTreeMap<Ino, Vec<u8>>,
+    pub(super) files: log_gap::Files,
 }
 
 impl Gap {
@@ -217,7 +213,7 @@ impl Gap {
         let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
         let (files, more) = match files_from(store, addr) {
             Some(files) => (files, ", and there is more behind it"),
-            None if is_cut_short => (BTreeMap::new(), ", and the log may go on there"),
+            None if is_cut_short => (log_gap::Files::new(), ", and the log may go on there"),
             None => return None,
         };
         let error = super::bad_node(addr, "block", format!("cannot be read ({error}){more}"));
