@@ -95,7 +95,7 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     if failed.failed() == 0 {
         return Ok(exit::SUCCESS);
     }
-    if failed.torn > 0 {
+    if failed.torn + failed.unread > 0 {
         errln!("medfs ls: {}", damaged::salvage_finds(&args.image));
     }
     errln!("medfs ls: 'medfs help damaged' says what to do about a damaged volume");
@@ -197,6 +197,7 @@ impl<'v, W: Write> Lister<'v, W> {
             let held = Held::of(self.volume, entry.ino);
             if let Err(error) = &held {
                 self.failed.torn += u64::from(entry.kind == Some(FileKind::Directory));
+                self.failed.unread += u64::from(entry.kind == Some(FileKind::Regular));
                 let reason = match error {
                     medfs::Error::Corrupt(_) => {
                         format!("it is damaged and cannot be read ({error})")

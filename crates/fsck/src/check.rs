@@ -23,6 +23,7 @@ use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::FileKind;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 use thiserror::Error;
 
@@ -128,6 +129,8 @@ pub struct Bared {
     pub unfinished: bool,
     /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
     pub log_gaps: Option<LogGaps>,
+    /// Files whose inode was lost, made anew of their nodes and blocks.
+    pub rebuilt: BTreeSet<Ino>,
 }
 
 /// Why a repair was not begun.
@@ -174,6 +177,7 @@ pub fn repair_without_names(
     for _ in 1..=MAX_ROUNDS {
         let ends = pass(dev, options, Mend::AllButNames, progress)?.1;
         bared.cuts.extend(ends.cuts);
+        bared.rebuilt.extend(ends.rebuilt);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
         }
@@ -297,6 +301,8 @@ struct Ends {
     cuts: Vec<Cut>,
     /// Inodes that the checkpoint counts, 0 where there is none, and those that were reached.
     inodes: Option<(u32, u32)>,
+    /// Files that it made anew.
+    rebuilt: BTreeSet<Ino>,
 }
 
 /// One pass, and what it found.
@@ -368,7 +374,7 @@ fn pass(
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };
-    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes }))
+    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, rebuilt: w.j.anew.files }))
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.

@@ -31,7 +31,8 @@ fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String 
 /// file with one link.
 fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
     let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
-    if !w.image.g.in_main(addr) {
+    // How many names a file had that is made anew is not known.
+    if !w.image.g.in_main(addr) || w.anew.files.contains(&ino) {
         return Ok(None);
     }
     let inode: &RawInode = w.image.cache.get(addr)?.view();
@@ -213,6 +214,12 @@ impl Walker<'_, '_> {
         if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {
             verdict = self.maker().renew_directory(target, ino, name, place)?;
             self.directories += u64::from(verdict != Verdict::Rejected);
+        }
+        if verdict == Verdict::Rejected
+            && kind == Some(FileKind::Regular)
+            && let Some((addr, mut block)) = self.maker().file_of_remains(target, ino, name, place)?
+        {
+            verdict = self.accept(target, addr, &mut block, ino, Via::Dentry(kind), place)?;
         }
         match verdict {
             Verdict::Rejected => note_lost(self, ino, name, target).map(|()| None),

@@ -155,6 +155,8 @@ codes! {
     Acl = 619, Error;
     /// A quota file that cannot be read, or says another usage than there is.
     QuotaContent = 620, Error;
+    /// A file whose inode is lost, and of which nodes or blocks are left: it is made anew from them.
+    FileRebuilt = 621, Error;
     /// A node id that is out of range or has no NAT entry.
     NodeId = 701, Error;
     /// A node block that is not the node it is taken for.

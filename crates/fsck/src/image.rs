@@ -63,6 +63,10 @@ pub(crate) struct Image<'d> {
     pub(crate) reckoned: bool,
     /// The blocks of direct nodes that are lost, each with its slot, once they were wanted.
     pub(crate) lost_blocks: Option<HashMap<Nid, Vec<(u16, BlockAddr)>>>,
+    /// Whether the summaries told of all blocks in use whose they are, once the lost ones were found.
+    pub(crate) all_summaries: bool,
+    /// The nodes of files whose inode is lost, once they were wanted.
+    pub(crate) lost_files: Option<HashMap<Ino, Vec<Nid>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
     /// Blocks of the SIT that are lost: they hold other bytes, or zeros where the checkpoint counts more blocks

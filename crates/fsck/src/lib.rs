@@ -44,6 +44,7 @@ mod pack;
 mod quota;
 mod reach;
 mod rebuild;
+mod remains;
 mod renew;
 mod root;
 mod settle_slices;

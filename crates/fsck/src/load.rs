@@ -46,6 +46,8 @@ impl<'d> Image<'d> {
             written: RawExtraInfo::default(),
             nat_changes: HashMap::new(),
             lost_blocks: None,
+            all_summaries: false,
+            lost_files: None,
             strays: Strays::default(),
             lost_sit: BTreeSet::new(),
             reckoned,

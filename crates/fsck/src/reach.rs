@@ -3,7 +3,7 @@
 use foldhash::HashSet;
 use medfs_format::node::FileKind;
 use medfs_format::{BlockAddr, Ino};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How an inode was come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) struct Claim {
     pub(crate) links: u32,
 }
 
-/// Which directories are made anew.
+/// Which directories and files are made anew.
 #[derive(Default)]
 pub(crate) struct Anew {
     /// The directories in which the fsync log has names, each with the inode blocks that say so.
@@ -58,4 +58,6 @@ pub(crate) struct Anew {
     pub(crate) parents: Option<HashSet<Ino>>,
     /// Those that a check leaves to the repair.
     pub(crate) planned: HashSet<Ino>,
+    /// Files that are made anew of their nodes and blocks.
+    pub(crate) files: BTreeSet<Ino>,
 }

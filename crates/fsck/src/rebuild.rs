@@ -48,19 +48,24 @@ impl Image<'_> {
 
     /// Fills a direct node with the blocks that the summaries say are its own; how many.
     fn direct_of_summaries(&mut self, nid: Nid, node: &mut RawDirectNode) -> io::Result<usize> {
+        let blocks = self.blocks_of_summaries(nid)?;
+        for &(slot, addr) in &blocks {
+            node.addr[usize::from(slot)] = addr.into();
+        }
+        Ok(blocks.len())
+    }
+
+    /// The blocks that a lost node or inode named, as the summaries say, in the order of their slots. A slot of which
+    /// two blocks speak is none.
+    pub(crate) fn blocks_of_summaries(&mut self, nid: Nid) -> io::Result<Vec<(u16, BlockAddr)>> {
         if self.lost_blocks.is_none() {
             self.lost_blocks = Some(self.find_lost_blocks()?);
         }
-        let blocks = self.lost_blocks.as_mut().and_then(|lost| lost.remove(&nid)).unwrap_or_default();
-        let mut found = 0;
-        for &(slot, addr) in blocks.iter().filter(|(slot, _)| usize::from(*slot) < ADDRS_PER_BLOCK) {
-            let named = blocks.iter().filter(|(other, _)| *other == slot).count();
-            if named == 1 {
-                node.addr[usize::from(slot)] = addr.into();
-                found += 1;
-            }
-        }
-        Ok(found)
+        let mut blocks = self.lost_blocks.as_mut().and_then(|lost| lost.remove(&nid)).unwrap_or_default();
+        blocks.retain(|(slot, _)| usize::from(*slot) < ADDRS_PER_BLOCK);
+        blocks.sort_unstable();
+        let of_one = blocks.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == 1);
+        Ok(of_one.flatten().copied().collect())
     }
 
     /// Fills an indirect node with the nodes of the file that say that they were below it; how many.
@@ -123,7 +128,7 @@ impl Image<'_> {
     }
 
     /// Whether the block of a node is one of a node segment, and holds neither it nor another node.
-    fn is_lost_node(&mut self, nid: Nid, addr: BlockAddr) -> io::Result<bool> {
+    pub(crate) fn is_lost_node(&mut self, nid: Nid, addr: BlockAddr) -> io::Result<bool> {
         if !self.g.in_main(addr) {
             return Ok(false);
         }
@@ -141,14 +146,24 @@ impl Image<'_> {
         let mut lost: HashMap<Nid, Vec<(u16, BlockAddr)>> = HashMap::new();
         let mut asked: HashMap<Nid, bool> = HashMap::new();
         let mut count = 0;
+        self.all_summaries = true;
         for segno in 0..self.g.segment_count_main {
             let entry = self.sit(segno)?;
-            let Some(sum) = self.data_summary(segno, entry.seg_type())? else { continue };
+            let is_known = !self.sit_lost(segno);
+            let Some(sum) = self.data_summary(segno, entry.seg_type())? else {
+                self.all_summaries &= is_known && (entry.seg_type() >= 3 || entry.valid_blocks() == 0);
+                continue;
+            };
+            self.all_summaries &= is_known;
             asked.clear(); // its memory is that of one segment
             for at in 0..BLOCKS_PER_SEG as usize {
                 let owner = sum.entries[at];
                 let nid = owner.nid.get();
-                if !test_bit(&entry.valid_map, at) || !self.g.is_nid(nid) || count == MAX_BLOCKS {
+                if !test_bit(&entry.valid_map, at) {
+                    continue;
+                }
+                if !self.g.is_nid(nid) || count == MAX_BLOCKS {
+                    self.all_summaries = false;
                     continue;
                 }
                 let is_lost = match asked.get(&nid) {

@@ -105,14 +105,20 @@ impl Maker<'_, '_> {
         self.image.sign(&mut block, ino, ino, 0);
         footer_mut(&mut block).set_fsync(false);
         footer_mut(&mut block).set_dentry(false);
+        Ok(self.replace_inode(ino, &mut block)?.map(|addr| (addr, block)))
+    }
+
+    /// Writes an inode to a new block, in place of a lost one; whoever visits it takes it. `None` where there is no
+    /// room.
+    pub(crate) fn replace_inode(&mut self, ino: Ino, block: &mut Block) -> io::Result<Option<BlockAddr>> {
         let owner = Owner::node(ino, self.image.nat(ino)?.version);
         let Some(addr) = self.new_block(true, owner)? else { return Ok(None) };
         let Judgement { space, image, .. } = &mut **self;
-        space.give_back(&image.g, addr); // whoever visits it takes it
-        self.write_inode(addr, &mut block)?;
+        space.give_back(&image.g, addr);
+        self.write_inode(addr, block)?;
         self.image.cache.medium.flush()?;
         let entry = RawNatEntry { version: owner.version, ino: ino.into(), block_addr: addr.into() };
         self.image.nat_changes.insert(ino, entry);
-        Ok(Some((addr, block)))
+        Ok(Some(addr))
     }
 }

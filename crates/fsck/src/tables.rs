@@ -48,7 +48,7 @@ impl Tables<'_, '_> {
                 format!("inode {ino}: i_links is {}, but it has {}", l.claimed, counted(l.found, "name")),
             );
             // Who brings files off learns from it that a name is missing, or another file's.
-            if self.fix && self.names {
+            if self.fix && (self.names || self.anew.files.contains(&ino)) {
                 let addr = self.image.nat(ino)?.block_addr.get();
                 let mut block = self.image.cache.read(addr)?;
                 block.view_mut::<RawInode>().i_links = l.found.into();

@@ -96,9 +96,23 @@ impl<'d, 'p> Walker<'d, 'p> {
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }
+        self.accept(ino, addr, &mut block, parent, via, place)
+    }
+
+    /// Takes an inode, where its block can be one.
+    pub(crate) fn accept(
+        &mut self,
+        ino: Ino,
+        addr: BlockAddr,
+        block: &mut Block,
+        parent: Ino,
+        via: Via,
+        place: &str,
+    ) -> io::Result<Verdict> {
         let mut inode: Box<RawInode> = Box::new(block.view::<RawInode>().clone());
         if let Err(reason) = self.rules.vet(&mut inode, ino) {
-            return reject(self, Code::Inode, reason);
+            self.findings.add(Code::Inode, format!("{place}: {reason}"));
+            return Ok(Verdict::Rejected);
         }
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
         if !self.claim_node(ino, addr, place)? {
@@ -119,7 +133,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             if inode.i_links.get() != found {
                 self.links.insert(ino, Links { found, claimed: inode.i_links.get() });
             }
-            self.body(ino, addr, &mut block, parent)?;
+            self.body(ino, addr, block, parent)?;
         }
         Ok(Verdict::Accepted(kind))
     }
@@ -145,6 +159,11 @@ impl<'d, 'p> Walker<'d, 'p> {
         if via == Via::Orphan {
             self.findings.add(Code::OrphanInode, format!("{place}: inode {ino} has a name"));
             return Ok(Verdict::Rejected);
+        }
+        if self.anew.files.contains(&ino) {
+            // Of a check: it is not there yet.
+            self.links.entry(ino).or_insert(Links { found: 1, claimed: 1 }).found += 1;
+            return Ok(Verdict::Accepted(FileKind::Regular));
         }
         let entry = self.image.nat(ino)?;
         let addr = entry.block_addr.get();

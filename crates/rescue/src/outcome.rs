@@ -28,6 +28,8 @@ pub struct Outcome {
     /// Where directories lead to less than they did: those that were not read whole or not at all, entries
     /// that lead to another file, and missing names. A salvage may find what is missing.
     pub torn: u64,
+    /// Files whose inode cannot be read: a salvage may make them of what is left.
+    pub unread: u64,
     /// Files and directories that no directory led to, and that were not brought.
     pub unmet: u64,
     /// Files and directories of which neither a name nor an inode is left.

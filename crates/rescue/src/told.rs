@@ -2,7 +2,9 @@
 
 use crate::outcome::{Failure, Lost};
 use crate::walk::{Older, Walk};
+use medfs_format::Ino;
 use medfs_fsck::LogGaps;
+use std::collections::BTreeSet;
 
 impl<'v, S> Walk<'v, S> {
     /// Tells why not all of the content is certain.
@@ -27,6 +29,16 @@ impl<'v, S> Walk<'v, S> {
                 if name.is_empty() { String::new() } else { format!(" (as {})", name.escape_ascii()) };
             let reason = format!("it was fsynced{named} behind {blocks}, and parts of it may be older");
             self.older.insert(ino, Older { reason, met: false });
+        }
+        self
+    }
+
+    /// Tells which files were made anew of their nodes and blocks, as their inodes are lost.
+    pub fn with_rebuilt(mut self, files: BTreeSet<Ino>) -> Walk<'v, S> {
+        for ino in files {
+            let reason = "its inode is lost: it was rebuilt from its nodes and blocks, with a size up to its last page, \
+                 and mode, owner, times and attributes are lost";
+            self.older.insert(ino, Older { reason: reason.to_owned(), met: false });
         }
         self
     }

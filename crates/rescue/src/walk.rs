@@ -28,7 +28,7 @@ pub struct Walk<'v, S> {
     links: HashMap<Ino, Brought>,
     /// What a repair has cut off files.
     cuts: HashMap<Ino, Vec<Cut>>,
-    /// Files of which newer content was fsynced than is shown.
+    /// Files that are not as they were last: newer content was fsynced than is shown, or they were made anew.
     pub(crate) older: BTreeMap<Ino, Older>,
     /// Of a salvage: where directories are, for what no directory names.
     pub(crate) homes: Option<Homes>,
@@ -49,7 +49,7 @@ struct Fault {
     lost: Lost,
 }
 
-/// Why a file is shown as it was before.
+/// Why a file is not as it was last.
 pub(crate) struct Older {
     pub(crate) reason: String,
     /// A name has led to it.
@@ -185,6 +185,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         let is_read = self.one(entry.ino, at, Some((dir, &entry.name)), tasks)?;
         self.outcome.torn += u64::from(!is_read && entry.kind == Some(FileKind::Directory));
+        self.outcome.unread += u64::from(!is_read && entry.kind == Some(FileKind::Regular));
         Ok(())
     }
 

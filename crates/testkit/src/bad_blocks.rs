@@ -11,7 +11,8 @@
 //!   latest.
 //! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck,
 //!   the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
-//!   its content. Of a file whose inode was struck nothing is asked.
+//!   its content. Of one whose inode alone was lost the blocks and nodes are left: it is in its place with its
+//!   pages, and a size that is none too small. Of other files whose inode was struck nothing is asked.
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
 //!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
 //!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
@@ -31,7 +32,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::node::{FileFlags, RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::superblock::RawSuperblock;
+use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, Geometry, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};
@@ -104,6 +105,11 @@ pub struct Volume {
     pub reverting: Vec<Ino>,
     /// Compressed files: what their nodes held nobody else knows.
     compressed: BTreeSet<Ino>,
+    /// Files with blocks or nodes beside their inode, not counting that of attributes.
+    spread: BTreeSet<Ino>,
+    /// What the volume has, and whether deltas are among it.
+    features: Feature,
+    has_deltas: bool,
     /// Whether the checkpoint has the newest summaries of all logs.
     whole_summaries: bool,
     /// Whether the fsync log has shared nodes.
@@ -167,6 +173,9 @@ impl Volume {
             own: BTreeMap::new(),
             reverting: Vec::new(),
             compressed: BTreeSet::new(),
+            spread: BTreeSet::new(),
+            features: Feature::empty(),
+            has_deltas: false,
             whole_summaries: false,
             shared: false,
             targets: Vec::new(),
@@ -190,7 +199,11 @@ impl Volume {
     }
 
     fn look(&mut self) {
-        let g = RawSuperblock::in_block(&self.block(0)).validate().expect("a volume");
+        let block = self.block(0);
+        let sb = RawSuperblock::in_block(&block);
+        let g = sb.validate().expect("a volume");
+        self.features = sb.features();
+        self.has_deltas = sb.is_delta_volume();
         self.add(0u32, Part::Superblock);
         self.add(1u32, Part::Superblock);
         let in_force = self.packs(&g);
@@ -283,6 +296,9 @@ impl Volume {
             if is_dir {
                 self.add(data, Part::Dentries);
             }
+        }
+        if matches!(part, Part::Direct | Part::Indirect) || named.iter().any(|&data| g.in_main(data)) {
+            self.spread.insert(ino);
         }
         let own = self.own.entry(ino).or_default();
         own.insert(addr.into());

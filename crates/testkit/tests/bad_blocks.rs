@@ -344,6 +344,25 @@ fn groups_that_once_cost_files() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Lost inodes of files with blocks or nodes beside them, of each volume: the files are repaired, and brought off.
+/// `MEDFS_BLOCKS` is how many of each volume.
+#[test]
+fn files_that_lost_their_inode_alone() {
+    let (seed, most) = (sample_seed(), variable("MEDFS_BLOCKS").unwrap_or(2) as usize);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    for volume in kinds().iter().map(|make| make()) {
+        for target in volume.inodes_of_spread_files().into_iter().choose_multiple(&mut rng, most) {
+            for damage in [Damage::Unreadable, Damage::Random] {
+                one(&volume, target, damage, seed, &mut tally);
+                bring(&volume, target, damage, seed, &mut tally);
+            }
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Some blocks of each part of some volumes: files are brought off them.
 #[test]
 fn files_are_brought_past_some_blocks() {

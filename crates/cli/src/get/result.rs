@@ -130,7 +130,7 @@ fn tell_missing(args: &GetArgs, outcome: &Outcome) {
         let (gone, are) = (words::count(outcome.gone, "file or directory"), are(outcome.gone));
         errln!("medfs get: {gone} {are} lost: neither name nor content is left");
     }
-    if !args.salvage && (outcome.unmet > 0 || outcome.torn > 0) {
+    if !args.salvage && outcome.unmet + outcome.torn + outcome.unread > 0 {
         errln!("medfs get: {}", damaged::salvage_finds(&args.image));
     }
 }

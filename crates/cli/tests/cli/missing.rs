@@ -318,9 +318,12 @@ fn where_a_salvage_may_find_more_get_and_ls_say_so() {
         let text = error(1, command.arg("ls").arg(args[0]).arg(s.image()).arg(args[1]));
         assert!(text.contains(&ends), "{text}");
     }
-    // Of a file whose inode is lost, nothing is left to be found.
+    // A file whose inode is lost may be made of what else is left of it.
     fs::write(s.image(), sound).unwrap();
     assert!(damage(&s.image(), |b| is_inode(b, "other"), |b| b.0.fill(0)) > 0);
     let text = get("/outer", &to);
-    assert!(text.contains("/outer/other: its inode cannot be read") && !text.contains("--salvage"), "{text}");
+    let is_hinted = text.contains(&format!("medfs get: {hint}\n"));
+    assert!(text.contains("/outer/other: its inode cannot be read") && is_hinted, "{text}");
+    let text = error(1, medfs().arg("ls").arg(s.image()).arg("/outer"));
+    assert!(text.contains(&format!("medfs ls: {hint}\n")), "{text}");
 }

@@ -140,24 +140,120 @@ fn an_unreadable_node_or_dentry_block_costs_what_is_in_it_alone() {
     }
 }
 
+/// Pages of the sparse file that have blocks, each with the one behind it.
+const SPARSE: [u64; 5] = [930, 1950, 2990, 1_100_000, 2_200_000];
+
+/// A volume with a file that has nodes, and a sparse one that has nodes of each kind.
+fn large_files(features: &str) -> (MemDevice, [Ino; 2]) {
+    let dev = Arc::new(medfs_testkit::images::formatted(64, features).snapshot());
+    let v = opened(dev.clone());
+    let files = ["file", "sparse"].map(|name| {
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 7, gid: 8, rdev: 0 };
+        v.create(v.root(), name.as_bytes(), &new).expect("create").ino
+    });
+    v.write(files[0], 0, &noise(1, 1500 * BLOCK_SIZE)).expect("write");
+    for page in SPARSE {
+        v.write(files[1], page * BLOCK_SIZE as u64, &noise(page, 2 * BLOCK_SIZE)).expect("write");
+    }
+    v.close().expect("close");
+    drop(v);
+    (dev.snapshot(), files)
+}
+
+/// Of a file whose inode cannot be read, or is another block, its nodes and its own blocks are left: it is
+/// there again, under each of its names.
+#[test]
+fn a_file_whose_inode_is_lost_is_made_of_its_nodes() {
+    use medfs_testkit::images::{COMPRESSED, FEATURE_SETS};
+    for features in [FEATURE_SETS[0], FEATURE_SETS[1], COMPRESSED[0]] {
+        let (dev, [file, sparse]) = large_files(features);
+        let dev = Arc::new(dev);
+        let v = opened(dev.clone());
+        let dir = NewFile { kind: FileKind::Directory, perm: 0o755, umask: 0, uid: 3, gid: 4, rdev: 0 };
+        let dir = v.create(v.root(), b"dir", &dir).expect("create").ino;
+        v.link(file, dir, b"other name").expect("link");
+        v.close().expect("close");
+        drop(v);
+        let whole = content(&opened(Arc::new(dev.snapshot())), file);
+        for damage in 0..3 {
+            let addr = node_addr(&dev, file);
+            let faulty = without(&dev, addr);
+            if damage > 0 {
+                let junk = if damage == 1 { Block::ZERO } else { Block([0xa5; BLOCK_SIZE]) };
+                faulty.inner().write(addr, &[&junk], META).unwrap();
+                faulty.heal();
+            }
+            let what = format!("{features:?}, damage {damage}");
+            let found = checked(&*faulty);
+            let told = |f: &medfs_fsck::Finding| {
+                f.code == Code::FileRebuilt && f.message.contains("a size up to its last page, 6144000;")
+            };
+            assert!(found.findings.iter().any(told), "{what}: {:?}", found.findings);
+            assert_eq!((found.losses.lost, found.losses.cut), (0, 0), "{what}");
+            let done = repaired(&*faulty);
+            assert_eq!(done.after.findings, [], "{what}");
+            assert_eq!(done.before, found, "{what}: a check tells what a repair does");
+            let v = opened(faulty.clone());
+            assert!(content(&v, file) == whole, "{what}");
+            let attr = v.lookup(v.root(), b"file").expect("it has its name");
+            let owner = v.getattr(v.root()).expect("attributes").uid;
+            assert_eq!((attr.ino, attr.nlink, attr.perm, attr.uid), (file, 2, 0o600, owner), "{what}");
+            assert_eq!(v.lookup(dir, b"other name").expect("and the other one").ino, file, "{what}");
+            v.write(file, 2000 * BLOCK_SIZE as u64, b"more").expect("it is a file as any other");
+            v.close().expect("close");
+            assert_eq!(checked(&*faulty).findings, [], "{what}");
+        }
+        let faulty = without(&dev, node_addr(&dev, sparse));
+        let done = repaired(&*faulty);
+        assert_eq!(done.after.findings, [], "{features:?}");
+        let v = opened(faulty);
+        if features == COMPRESSED[0] {
+            // Holes may be compressed clusters.
+            assert!(v.lookup(v.root(), b"sparse").is_err());
+            continue;
+        }
+        let size = v.lookup(v.root(), b"sparse").expect("it has its name").size;
+        assert_eq!(size, (SPARSE[4] + 2) * BLOCK_SIZE as u64, "{features:?}");
+        for page in SPARSE {
+            let mut bytes = vec![0; 2 * BLOCK_SIZE];
+            v.read(sparse, page * BLOCK_SIZE as u64, &mut bytes).expect("readable");
+            assert!(bytes == noise(page, 2 * BLOCK_SIZE), "{features:?}, page {page}");
+        }
+    }
+}
+
+/// Where a summary is lost too, the pages that the inode alone led to are holes, and the finding counts them.
+#[test]
+fn of_a_file_whose_inode_is_lost_it_is_said_what_is_missing() {
+    let (dev, [file, _]) = large_files("");
+    let whole = content(&opened(Arc::new(dev.snapshot())), file);
+    let segment = (addr_of(&dev, file, 0) - superblock(&dev, "main_blkaddr") as u32) / 512;
+    let in_segment = |page: &usize| {
+        (addr_of(&dev, file, *page) - superblock(&dev, "main_blkaddr") as u32) / 512 == segment
+    };
+    let missing = (0..800).filter(in_segment).count();
+    assert!(missing > 100, "{missing}");
+    let faulty = without(&dev, node_addr(&dev, file));
+    let summary = superblock(&dev, "ssa_blkaddr") + u64::from(segment);
+    faulty.arm(Fault::on(Kind::Read, Effect::IO).within(summary..summary + 1).until_written());
+    let done = repaired(&*faulty);
+    let text = format!("; {} bytes at its beginning may be missing", missing * BLOCK_SIZE);
+    assert!(
+        done.before.findings.iter().any(|f| f.message.contains(&text)),
+        "{text}: {:?}",
+        done.before.findings
+    );
+    assert_eq!((done.after.findings.len(), done.before.losses.cut), (0, 1));
+    let found = content(&opened(faulty), file);
+    assert_eq!(found.len(), whole.len());
+    let holes = found.iter().zip(&whole).filter(|(is, was)| is != was).count();
+    assert_eq!(holes, missing);
+}
+
 /// The summaries know the blocks of a direct node, the footers of its nodes those of an indirect one.
 #[test]
 fn a_node_below_an_inode_that_cannot_be_read_costs_nothing() {
-    let (dev, [file, sparse]) = {
-        let dev = Arc::new(medfs_testkit::images::formatted(64, "").snapshot());
-        let v = opened(dev.clone());
-        let files = ["file", "sparse"].map(|name| {
-            let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
-            v.create(v.root(), name.as_bytes(), &new).expect("create").ino
-        });
-        v.write(files[0], 0, &noise(1, 1500 * BLOCK_SIZE)).expect("write");
-        for page in [930, 1950, 2990, 1_100_000, 2_200_000] {
-            v.write(files[1], page * BLOCK_SIZE as u64, &noise(page, 2 * BLOCK_SIZE)).expect("write");
-        }
-        v.close().expect("close");
-        drop(v);
-        (dev.snapshot(), files)
-    };
+    let (dev, [file, sparse]) = large_files("");
     let shown = |dev: &MemDevice| {
         let v = opened(Arc::new(dev.snapshot()));
         let read = |ino, page: u64| {
@@ -165,7 +261,7 @@ fn a_node_below_an_inode_that_cannot_be_read_costs_nothing() {
             v.read(ino, page * BLOCK_SIZE as u64, &mut bytes).expect("readable");
             bytes
         };
-        let pages = [930, 1950, 2990, 1_100_000, 2_200_000].map(|page| read(sparse, page));
+        let pages = SPARSE.map(|page| read(sparse, page));
         (content(&v, file), pages)
     };
     let whole = shown(&dev);

@@ -1,7 +1,7 @@
 //! What a repaired volume must still show, by what was struck of it: see [`super`].
 
 use super::*;
-use crate::model::{Id, Inode, ROOT};
+use crate::model::{Id, Inode, PAGE, ROOT};
 use crate::observe::{compare_attributes, compare_inode};
 
 impl Volume {
@@ -38,7 +38,7 @@ impl Volume {
                 return fail("content", format!("{path} (inode {}): {e}", inode.ino));
             }
             if allowed.len() == 1 {
-                self.judge_place(id, at, found, &struck, inode)?;
+                self.judge_place(id, at, found, hits, inode)?;
             }
         }
         Ok(())
@@ -53,8 +53,55 @@ impl Volume {
     /// Whether a file with a struck block of its own may be lost: its inode was struck, or a flipped bit made
     /// it another file's.
     fn may_be_gone(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
+        if self.is_left_without_inode(inode, hits) {
+            return false;
+        }
         let own = &self.own[&inode.ino];
         hits.iter().any(|(t, _)| own.contains(&t.block) && matches!(t.part, Part::Inode(_) | Part::Log))
+    }
+
+    /// The inodes of files of which something is left without them.
+    pub fn inodes_of_spread_files(&self) -> Vec<Target> {
+        let files: BTreeSet<u64> = self
+            .own
+            .iter()
+            .filter(|(ino, _)| self.spread.contains(ino))
+            .flat_map(|(_, own)| own)
+            .copied()
+            .collect();
+        let is_one = |t: &&Target| t.part == Part::Inode(false) && files.contains(&t.block);
+        self.targets.iter().filter(is_one).copied().collect()
+    }
+
+    /// Whether a file has lost its inode alone, and is made of what is left. On a volume with compression holes may
+    /// be compressed clusters.
+    fn is_left_without_inode(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
+        let [(Target { block, part: Part::Inode(false) }, damage)] = hits else { return false };
+        *damage != Damage::Flipped
+            && inode.kind == FileKind::Regular
+            && self.own[&inode.ino].contains(block)
+            && self.spread.contains(&inode.ino)
+            && !self.features.contains(Feature::COMPRESSION)
+    }
+
+    /// Judges a file that was made anew without its inode. What the inode had of deltas nobody else has.
+    fn judge_made_anew(&self, was: &Inode, is: &Inode) -> Result<(), String> {
+        if self.has_deltas {
+            return Ok(());
+        }
+        let (size, end) = (is.content.size(), was.content.size().next_multiple_of(PAGE));
+        let full = was.content.pages().filter(|(_, page)| page.iter().any(|&b| b != 0));
+        let least = full.map(|(index, _)| (index + 1) * PAGE).max().unwrap_or(0).min(was.content.size());
+        if !(least..=end).contains(&size) {
+            return Err(format!("size {size} instead of {}", was.content.size()));
+        }
+        for (index, _) in was.content.pages().chain(is.content.pages()) {
+            let (was, is) = (was.content.page(index), is.content.page(index));
+            if was != is && (self.whole_summaries || is.iter().any(|&b| b != 0)) {
+                return Err(format!("page {index} is another one"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn is_struck(&self, ino: Ino, struck: &BTreeSet<u64>) -> bool {
@@ -69,6 +116,9 @@ impl Volume {
         hits: &[(Target, Damage)],
         struck: &BTreeSet<u64>,
     ) -> Result<(), String> {
+        if self.is_left_without_inode(was, hits) {
+            return self.judge_made_anew(was, is);
+        }
         if hit {
             let own = &self.own[&was.ino];
             let nodes = |t: &Target| own.contains(&t.block);
@@ -114,10 +164,11 @@ impl Volume {
         id: Id,
         at: Id,
         found: &Model,
-        struck: &BTreeSet<u64>,
+        hits: &[(Target, Damage)],
         inode: &Inode,
     ) -> Result<(), Failure> {
-        if self.is_struck(inode.ino, struck) {
+        let struck: &BTreeSet<u64> = &hits.iter().map(|(t, _)| t.block).collect();
+        if self.is_struck(inode.ino, struck) && !self.is_left_without_inode(inode, hits) {
             return Ok(());
         }
         for (dir, name) in self.shown.names_of(id) {

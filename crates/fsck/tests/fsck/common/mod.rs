@@ -159,7 +159,8 @@ pub fn is_of_clusters(code: medfs_fsck::Code) -> bool {
 pub fn is_of_medium(code: medfs_fsck::Code) -> bool {
     use medfs_fsck::Code;
     code >= Code::Unreadable
-        || [Code::LogNode, Code::LogEnd, Code::LogInode, Code::LogAddress, Code::LogUnkept].contains(&code)
+        || [Code::FileRebuilt, Code::LogNode, Code::LogEnd, Code::LogInode, Code::LogAddress, Code::LogUnkept]
+            .contains(&code)
 }
 
 /// A volume with deltas and a file of so many pages on it, of which these have deltas; the file's number, its content
