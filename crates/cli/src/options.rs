@@ -67,6 +67,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "compact_files",
             "zero_base_deltas",
             "cross_file_deltas",
+            "similar_deltas",
             "compress_deltas",
             "restore",
         ],

@@ -25,12 +25,14 @@ pub mod lzo;
 pub mod moves;
 mod multiversion;
 pub mod rebuild;
+pub mod sketch;
 pub mod sparse;
 pub mod xor;
 
 pub use choose::{Codecs, Delta, Encoded};
 pub use medfs_entropy as entropy;
 pub use rebuild::RebuildError;
+pub use sketch::Sketch;
 
 use thiserror::Error;
 

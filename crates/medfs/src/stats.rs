@@ -92,6 +92,8 @@ pub struct DeltaStats {
     pub appended: u64,
     /// Pages that became deltas against blocks of other files.
     pub repeated: u64,
+    /// Pages that became deltas against other blocks of their file that look like them.
+    pub similar: u64,
     /// Pages written as a whole because a block of another file that they were made from had to go.
     pub released: u64,
 }

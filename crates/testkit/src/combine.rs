@@ -23,7 +23,10 @@ const EXTENSIONS: [(&str, [&str; 2]); 4] = [
     ("zero_base_deltas", ["zero_base_deltas=on", "zero_base_deltas=off"]),
     ("dir_fsync and addr_redo", ["dir_fsync=recover,addr_redo=on", "dir_fsync=checkpoint,addr_redo=off"]),
     ("cross_file_deltas", ["cross_file_deltas=on", "cross_file_deltas=off"]),
-    ("group_commit", ["group_commit=on", "group_commit=off"]),
+    (
+        "group_commit and similar_deltas",
+        ["group_commit=on,similar_deltas=on", "group_commit=off,similar_deltas=off"],
+    ),
 ];
 /// Ways of the extensions.
 const WAYS: usize = 1 << EXTENSIONS.len();

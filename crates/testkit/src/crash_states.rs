@@ -11,7 +11,9 @@
 
 mod workloads;
 
-pub use workloads::{on_databases, on_deltas, on_replacements, operations, preparation, seq1, seq2};
+pub use workloads::{
+    on_copies, on_databases, on_deltas, on_replacements, operations, preparation, seq1, seq2,
+};
 
 use crate::harness::guarded;
 use crate::images::checksummed;

@@ -46,6 +46,8 @@ counts! {
     appended
     /// Those that repeat another file.
     repeated
+    /// Those that are made from other blocks of their file which look like them.
+    similar
     /// Compact pages.
     compact_pages
     /// Pages written as a whole because another file's block had to go.

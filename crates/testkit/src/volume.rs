@@ -76,6 +76,7 @@ impl FileSystem for Volume {
             made: d.made,
             appended: d.appended,
             repeated: d.repeated,
+            similar: d.similar,
             compact_pages: d.compact_pages,
             released: d.released,
             compressed: stats.fpc.made,

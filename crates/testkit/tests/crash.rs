@@ -7,7 +7,9 @@ use medfs::MountOptions;
 use medfs_device::BlockDevice;
 use medfs_device::crash::CrashPlan;
 use medfs_testkit::combine::{Combination, until_enough};
-use medfs_testkit::crash_states::{Report, Setup, on_databases, on_deltas, on_replacements, run, seq1, seq2};
+use medfs_testkit::crash_states::{
+    Report, Setup, on_copies, on_databases, on_deltas, on_replacements, run, seq1, seq2,
+};
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
@@ -175,6 +177,15 @@ fn some_states_of_replaced_files() {
     must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
 }
 
+#[test]
+fn some_states_of_copied_pages() {
+    let some = Setup { max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let report = run(&some, &on_copies(5, 60));
+    println!("interrupted: {:?}", report.interrupted.named());
+    assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
+    must_be_clean("copied pages", &report);
+}
+
 /// What deltas, compression and cleaning do that a crash must have interrupted.
 const TO_INTERRUPT: [&str; 9] = [
     "evicted",
@@ -317,6 +328,25 @@ fn all_states_of_deltas() {
             &run(&full, &on_databases(seed, states / 20)),
         );
     }
+}
+
+/// Under every combination of options, in turn.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_copied_pages() {
+    until_enough(|seed| {
+        let combination = Combination::of_seed(seed);
+        let mut options = MountOptions::default();
+        options.parse(&combination.options_of(seed)).expect("options are right");
+        let image = combination.image_of(seed);
+        let mut setup =
+            Setup { image, mounter: mounter(options, test_clock()), ..setup(combination.features()) };
+        setup.plan = CrashPlan { seed, ..setup.plan };
+        (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 100);
+        let report = run(&setup, &on_copies(seed, 1));
+        must_be_clean(&format!("seed {seed}, copied pages, {combination}"), &report);
+        (Some(combination), report)
+    });
 }
 
 #[test]

@@ -47,6 +47,7 @@ const OPTIONS: &[&str] = &[
     "compact_files",
     "zero_base_deltas",
     "cross_file_deltas",
+    "similar_deltas",
     "compress_deltas",
     "addr_redo",
     "group_commit",

@@ -48,6 +48,17 @@ impl Sources for NoSources {
         Ok(None)
     }
 
+    fn record_like(
+        &self,
+        _: &Arc<Inode>,
+        _: &InodeState,
+        _: u32,
+        _: &Block,
+        _: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        Ok(None)
+    }
+
     fn placed_whole(&self, _: &Inode, _: &InodeState, _: u64) -> Result<()> {
         Ok(())
     }

@@ -120,7 +120,7 @@ pub(crate) struct Write<'a> {
     pub(crate) sources: &'a dyn Sources,
 }
 
-/// What other files hold of a page that is to be written: known to those who write files back, not to a storage.
+/// What other blocks hold of a page that is to be written: known to those who write files back, not to a storage.
 pub(crate) trait Sources {
     /// Pages of a file are about to be placed. No lock of an inode is held.
     fn staging(&self, inode: &Inode);
@@ -135,6 +135,17 @@ pub(crate) trait Sources {
         page: &Block,
         new: bool,
     ) -> Result<Option<(OwnedRecord, u64)>>;
+
+    /// The record of a page against a block of its own file that looks like it, where it is at most `most` bytes
+    /// large. That block is needed from then on.
+    fn record_like(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+        page: &Block,
+        most: usize,
+    ) -> Result<Option<OwnedRecord>>;
 
     /// A page was placed as a whole.
     fn placed_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()>;

@@ -1,4 +1,4 @@
-//! How little says what a page is: against what other files hold, or against its own block.
+//! How little says what a page is: against what other blocks hold, or against its own one.
 //!
 //! Locks: the inode's, exclusive.
 
@@ -18,6 +18,9 @@ use std::sync::Arc;
 const READ_BASES_MAX: usize = 64;
 /// The same for databases: SQLite takes over what its log has gathered in one go.
 const READ_BASES_MAX_DATABASE: usize = 4096;
+/// Records up to this size are good enough not to look for a better base.
+const GOOD_ENOUGH: usize = 256;
+
 /// What can be said of a page by what it was before.
 pub(super) enum Encoding {
     /// It is its block, or as empty as it would be without one.
@@ -30,7 +33,7 @@ pub(super) enum Encoding {
 }
 
 impl DeltaPages<'_> {
-    /// Finds out how little says what a page is: against what other files hold, or against its own block.
+    /// Finds out how little says what a page is: against what other blocks hold, or against its own one.
     pub(super) fn encode_page(
         &self,
         inode: &Arc<Inode>,
@@ -50,34 +53,52 @@ impl DeltaPages<'_> {
             state.data_mark = state.data_mark.max(after);
             return Ok(Encoding::Delta(record));
         }
-        let many = about.batch.dirty_pages > self.most_dirty(inode);
-        let own;
-        let base = if addr == NEW_ADDR && self.deltas.appends && !many {
-            &ZEROS
-        } else if is_block(addr)
-            && let Some(base) = &changed.base
-        {
-            Counters::add(&self.base_cache.wanted, 1);
-            base
-        } else if is_block(addr) && !(many && self.base_cache.get(addr).is_none()) {
-            let Some(base) = self.pass_by(LOST, inode.ino, self.base(addr))? else {
-                return Ok(Encoding::Unreadable);
-            };
-            own = base;
-            &*own
-        } else {
-            return Ok(Encoding::None);
+        let own = match self.base_of_own(inode, addr, changed, about) {
+            Ok(Some(base)) if base.0 == page.0 => return Ok(Encoding::Same),
+            Ok(Some(base)) => self.deltas.encode(index, &base, page, &[], self.deltas.record_max()),
+            Ok(None) => None,
+            Err(e) => return self.pass_by(LOST, inode.ino, Err(e)).map(|_: Option<()>| Encoding::Unreadable),
         };
-        if base.0 == page.0 {
-            return Ok(Encoding::Same);
+        let most = own.as_ref().map_or(self.deltas.record_max(), |own| own.size() - 1);
+        // Later some pages that are still dirty have blocks that are not written yet.
+        if about.deltas
+            && most > GOOD_ENOUGH
+            && let Some(record) = about.sources.record_like(inode, state, index, page, most)?
+        {
+            Counters::add(&counters.similar, 1);
+            return Ok(Encoding::Delta(record));
         }
-        let record = self.deltas.encode(index, base, page, &[], self.deltas.record_max());
-        if record.is_some() {
+        if own.is_some() {
             // Whatever it was made from before.
             self.refs.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
             Counters::add(&counters.appended, u64::from(addr == NEW_ADDR));
         }
-        Ok(record.map_or(Encoding::None, Encoding::Delta))
+        Ok(own.map_or(Encoding::None, Encoding::Delta))
+    }
+
+    /// What a page's own block holds, where the page is to be compared with that: zeros where it has none.
+    fn base_of_own(
+        &self,
+        inode: &Inode,
+        addr: BlockAddr,
+        changed: &Changed,
+        about: &Decide<'_>,
+    ) -> Result<Option<Arc<Block>>> {
+        let many = about.batch.dirty_pages > self.most_dirty(inode);
+        if addr == NEW_ADDR {
+            return Ok((self.deltas.appends && !many).then(|| ZEROS.clone()));
+        }
+        if !is_block(addr) {
+            return Ok(None);
+        }
+        if let Some(base) = &changed.base {
+            Counters::add(&self.base_cache.wanted, 1);
+            return Ok(Some(base.clone()));
+        }
+        if many && self.base_cache.get(addr).is_none() {
+            return Ok(None);
+        }
+        self.base(addr).map(Some)
     }
 
     /// The record of a page that other files are not to be asked about, if it is at most so large.

@@ -14,8 +14,8 @@ use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
 use medfs_format::{BLOCK_SIZE, Block, FormatError, Structure};
 use medfs_sync::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 /// Largest inline delta in bytes, unless asked otherwise.
 const INLINE_DEFAULT: usize = 256;
@@ -24,7 +24,7 @@ const INLINE_DEFAULT: usize = 256;
 pub(crate) const BASES_PART: usize = 8;
 
 /// The base of a page that has no block.
-pub(super) static ZEROS: Block = Block::ZERO;
+pub(super) static ZEROS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new(Block::ZERO));
 
 /// What a volume that may hold deltas needs beside its files.
 pub(crate) struct Deltas {
@@ -35,6 +35,8 @@ pub(crate) struct Deltas {
     /// Whether a page without a block has zeros for a base, and whether blocks of other files are bases.
     pub(super) appends: bool,
     pub(crate) repeats: bool,
+    /// Whether blocks of the same file that look like a page are its bases.
+    pub(crate) likeness: bool,
     /// Whether changed addresses are noted in the inode instead of being written with their nodes.
     pub(super) notes: bool,
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
@@ -64,6 +66,8 @@ pub(crate) struct DeltaCounters {
     /// Pages kept as deltas that had no block, and that are made from blocks of other files.
     pub(crate) appended: AtomicU64,
     pub(crate) repeated: AtomicU64,
+    /// Pages kept as deltas of other blocks of their file that look like them.
+    pub(crate) similar: AtomicU64,
     /// Pages written as a whole because a block they are made from had to go.
     pub(crate) released: AtomicU64,
 }
@@ -83,6 +87,7 @@ impl DeltaCounters {
             compact_pages: get(&self.compact_pages),
             appended: get(&self.appended),
             repeated: get(&self.repeated),
+            similar: get(&self.similar),
             released: get(&self.released),
         }
     }
@@ -109,6 +114,7 @@ impl Deltas {
             appends: opts.zero_base_deltas,
             repeats: opts.cross_file_deltas.unwrap_or(matches!(mode, DeltaMode::Compact | DeltaMode::Full))
                 && mode != DeltaMode::Off,
+            likeness: opts.similar_deltas && matches!(mode, DeltaMode::Compact | DeltaMode::Full),
             notes: mode != DeltaMode::Off && opts.addr_redo,
             inline_max: opts.inline_threshold.unwrap_or(if mode == DeltaMode::Full {
                 BLOCK_SIZE / opts.compact_threshold

@@ -27,9 +27,9 @@ const USER_BYTES: usize = DEFAULT_INLINE_XATTR_ADDRS * 4 - HEADER_SIZE;
 const AROUND: usize = (ZONE_OFFSET + USER_BYTES) / 4;
 /// Smallest zone worth having, in bytes.
 const ZONE_MIN: usize = 128;
-/// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 2 MiB of
+/// Slots of the inline area that a file keeps when it gets its first direct node, or compact page: 0.8 MiB of
 /// pages are left to the inode.
-pub(crate) const KEPT_SLOTS: usize = 400;
+pub(crate) const KEPT_SLOTS: usize = 660;
 /// The same for a log that repeats another file, hardly any page of which ever needs an address.
 pub(super) const LOG_SLOTS: usize = 800;
 /// Slots left free for the next pages of a file when its zone gives way to addresses.

@@ -45,6 +45,8 @@ struct Inner {
     frozen: HashMap<Ino, usize>,
     /// By source: how many of its users, page by page, current or gone, are other files. No entry where there is none.
     foreign: HashMap<Ino, usize>,
+    /// By user: how many sources in other files its pages have, current or gone. No entry where there is none.
+    abroad: HashMap<Ino, usize>,
 }
 
 impl Inner {
@@ -84,6 +86,17 @@ impl Inner {
         *count -= 1;
         if *count == 0 {
             self.foreign.remove(&source);
+        }
+    }
+
+    /// Notes that these sources are a file's no more.
+    fn left_abroad(&mut self, gone: &ReleasedRefs) {
+        let left = gone.sources.iter().filter(|(source, _)| *source != gone.ino).count();
+        if let Some(count) = self.abroad.get_mut(&gone.ino) {
+            *count -= left;
+            if *count == 0 {
+                self.abroad.remove(&gone.ino);
+            }
         }
     }
 
@@ -192,6 +205,10 @@ impl BlockRefs {
                 inner.foreign_came(source, ino);
             }
         }
+        let abroad = sources.iter().filter(|(source, _)| *source != ino).count();
+        if abroad > 0 {
+            *inner.abroad.entry(ino).or_default() += abroad;
+        }
         inner.current.entry(ino).or_default().insert(index, sources);
         self.count.store(inner.users.len(), Ordering::Release);
         true
@@ -235,6 +252,7 @@ impl BlockRefs {
             return;
         }
         let inner = &mut *self.inner.lock();
+        inner.left_abroad(gone);
         for &(source, page) in &gone.sources {
             let Some(pages) = inner.users.get_mut(&source) else { continue };
             let mut went = false;
@@ -300,12 +318,9 @@ impl BlockRefs {
         self.need(ino, page) != Need::None
     }
 
-    /// Whether any page of a file has a record made from other files.
-    pub(crate) fn is_dependent(&self, ino: Ino) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && {
-            let inner = self.inner.lock();
-            inner.current.contains_key(&ino) || inner.gone.contains_key(&ino)
-        }
+    /// Whether any page of a file has, or had on the device, a record made from another file.
+    pub(crate) fn depends_on_others(&self, ino: Ino) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.inner.lock().abroad.contains_key(&ino)
     }
 
     /// Pages of a file that are made from others, as they are in memory.
@@ -398,7 +413,7 @@ mod tests {
     fn a_source_is_one_until_its_dependent_is_durable_without_it() {
         let d = BlockRefs::default();
         d.add(WAL, 3, vec![(DB, 7), (DB, 8)]);
-        assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.is_dependent(WAL));
+        assert!(d.need(DB, 7) == Need::ByOthers && d.is_source(DB, 7) && d.depends_on_others(WAL));
         assert_eq!(d.of(DB, 0..8), [Referrer { ino: WAL, pages: vec![3] }]);
         assert_eq!(d.of(DB, 9..100), []);
         d.add(WAL, 3, vec![(DB, 8)]);
@@ -416,7 +431,7 @@ mod tests {
         d.give_back(failed);
         assert!(d.is_source(DB, 8));
         d.committed();
-        assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.is_dependent(WAL));
+        assert!(!d.is_source(DB, 8) && !d.others_need(DB, 0..100) && !d.depends_on_others(WAL));
         assert!(d.all().is_empty());
     }
 

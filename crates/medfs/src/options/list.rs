@@ -293,6 +293,12 @@ pub(super) const OPTIONS: &[Row] = &[
         show: |o| o.cross_file_deltas.map(on_off).into_iter().collect(),
     },
     switch!(
+        "similar_deltas",
+        similar_deltas,
+        "on",
+        "With compact pages: pages may become deltas of other blocks of their file that look like them."
+    ),
+    switch!(
         "compress_deltas",
         compress_deltas,
         "on",

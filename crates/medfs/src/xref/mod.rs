@@ -12,6 +12,7 @@
 //! leaves.
 
 mod companion;
+mod likeness;
 pub(crate) mod predecessor;
 pub(crate) mod ref_index;
 pub(crate) mod retained;
@@ -22,6 +23,7 @@ pub(crate) mod sqlite_wal;
 use crate::cluster::{ClusterPages, Clusters};
 use crate::content::Content;
 use crate::delta::{DeltaPages, Deltas};
+use likeness::LikenessIndex;
 use ref_index::RefIndex;
 use retained::RetainedFiles;
 use std::ops::Deref;
@@ -34,6 +36,7 @@ pub(crate) struct Xref {
     pub(crate) clusters: Arc<Clusters>,
     pub(crate) index: RefIndex,
     pub(crate) retained: RetainedFiles,
+    pub(crate) likeness: LikenessIndex,
 }
 
 impl Deref for Xref {
@@ -47,7 +50,14 @@ impl Deref for Xref {
 impl Xref {
     /// Over the content of files, stored in these ways. Nothing is known yet.
     pub(crate) fn over(content: Content, deltas: Arc<Deltas>, clusters: Arc<Clusters>) -> Xref {
-        Xref { content, deltas, clusters, index: RefIndex::default(), retained: RetainedFiles::default() }
+        Xref {
+            content,
+            deltas,
+            clusters,
+            index: RefIndex::default(),
+            retained: RetainedFiles::default(),
+            likeness: LikenessIndex::default(),
+        }
     }
 
     /// Pages of files that may have deltas.
@@ -94,13 +104,13 @@ mod tests {
     /// A volume with a durable database of 8 pages, whose cross references are kept.
     fn with_database() -> (Arc<Commit>, Arc<Inode>, Vec<u8>) {
         let on = commit_on(&device(), "").expect("the volume opens");
-        assert!(!on.can_be_listed(9), "there is no list yet");
+        assert!(!on.can_be_listed(9, 1), "there is no list yet");
         let content: Vec<u8> = (0..8).flat_map(noise).collect();
         let database = file(&on, "a.db", &content);
         on.hidden().make().unwrap();
         on.write_back_all().unwrap();
         on.checkpoint_now().unwrap();
-        assert!(on.can_be_listed(9));
+        assert!(on.can_be_listed(9, 1));
         (on, database, content)
     }
 
@@ -134,7 +144,7 @@ mod tests {
             on.xref.record_of(&wal, &state, 1, &page, true).unwrap().expect("it is in the database")
         };
         assert!(record.size() < 300 && on.io.is_durable(after));
-        assert!(on.refs.others_need_any(database.ino) && on.refs.is_dependent(wal.ino));
+        assert!(on.refs.others_need_any(database.ino) && on.refs.depends_on_others(wal.ino));
         // The next checkpoint lists the log.
         on.save_index();
         let list = on.inode(on.index.file().unwrap()).unwrap();
@@ -225,7 +235,7 @@ mod tests {
         let page = page_of(&wal, 3);
         let state = wal.lock.read();
         let _ = on.xref.record_of(&wal, &state, 3, &page, true).unwrap();
-        assert!(!on.refs.others_need_any(database.ino) || on.refs.is_dependent(wal.ino));
+        assert!(!on.refs.others_need_any(database.ino) || on.refs.depends_on_others(wal.ino));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Xref {
         }
         let origins = self.refs.origins(predecessor.ino);
         match origins[..] {
-            [] if self.refs.is_dependent(predecessor.ino) => Ok(None),
+            [] if self.refs.depends_on_others(predecessor.ino) => Ok(None),
             [] => Ok(Some(predecessor.ino)),
             [origin] if self.retained.contains(origin) => {
                 let mut whole = 0;

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most files that are listed.
-const MOST_FILES: usize = 512;
+pub(super) const MOST_FILES: usize = 512;
 
 /// The list in memory.
 #[derive(Debug)]
@@ -70,11 +70,11 @@ impl RefIndex {
 }
 
 impl Xref {
-    /// Whether the next checkpoint can list a file. Until then the roll-forward would tell of it.
-    pub(crate) fn can_be_listed(&self, ino: Ino) -> bool {
+    /// Whether the next checkpoint can list a file, as one of `most` at most. Until then the roll-forward would tell of it.
+    pub(crate) fn can_be_listed(&self, ino: Ino, most: usize) -> bool {
         let mut index = self.index.0.lock();
         index.wanted |= index.file.is_none();
-        index.file.is_some() && self.refs.has_room(ino, MOST_FILES)
+        index.file.is_some() && self.refs.has_room(ino, most)
     }
 
     /// Before a checkpoint: makes the hidden file say what is listed now.

@@ -32,7 +32,21 @@ impl Sources for Xref {
         Ok(self.pass_by(LOST, inode.ino, replacement)?.flatten())
     }
 
+    fn record_like(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+        page: &Block,
+        most: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        const LOST: &str = "a page is not compared with a block that cannot be read";
+        let like = self.encode_like(inode, state, index, page, most);
+        Ok(self.pass_by(LOST, inode.ino, like)?.flatten())
+    }
+
     fn placed_whole(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<()> {
+        self.note_likeness(inode, state, index);
         self.note_whole(inode, state, index)
     }
 }

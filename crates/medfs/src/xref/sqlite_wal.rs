@@ -9,6 +9,7 @@
 
 use super::Xref;
 use super::predecessor::PredecessorCache;
+use super::ref_index::MOST_FILES;
 use super::sqlite_layout::{Layout, PAGE, PageCopy};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
@@ -284,7 +285,7 @@ impl Xref {
         index: u32,
         repeat: &ComposedBase,
     ) -> Result<Option<u64>> {
-        if !self.can_be_listed(inode.ino) {
+        if !self.can_be_listed(inode.ino, MOST_FILES) {
             return Ok(None);
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
@@ -300,7 +301,7 @@ impl Xref {
             && database.nlink() > 0
             && guard.data_mark <= repeat.written_before
             && self.nodes.dirtiness_of(database.ino) <= Dirty::Times
-            && !self.refs.is_dependent(database.ino);
+            && !self.refs.depends_on_others(database.ino);
         if !settled {
             return Ok(None);
         }

@@ -206,7 +206,7 @@ fn a_delta_that_gave_way_is_not_lost_by_a_checkpoint() {
     let v = open(device.clone());
     let (f, mut expected) = noisy_file(&v, "f", 10);
     for n in 0..10 {
-        patch(&v, f, &mut expected, n * PAGE, &noise(500 + n as u64)[..220]);
+        patch(&v, f, &mut expected, n * PAGE, &noise(500 + n as u64)[..300]);
     }
     v.fsync(f, false).expect("fsync");
     // So many pages that the zone has to go, none of them written yet.

@@ -42,6 +42,7 @@ mod seals;
 mod sectors;
 mod shared;
 mod shift;
+mod similar;
 mod sqlite_deltas;
 mod strict_names;
 mod windows;

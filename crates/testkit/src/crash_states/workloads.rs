@@ -270,3 +270,53 @@ pub fn on_replacements(seed: u64, count: usize) -> Vec<Workload> {
     };
     (0..count).map(&mut workload).collect()
 }
+
+/// `count` workloads on a file whose pages are copied to other places and changed a little, as trees are that never
+/// overwrite what is in use: sources that are overwritten, cut off and punched, of a database that lends blocks to
+/// its log too.
+pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
+    use FallocateMode as F;
+    const PAGES: usize = 24;
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let step = |op: Op, subject: Place, persist| Step { op, subject, persist };
+    let workload = |_| {
+        let at = place(0, [0, DATABASE][pick(2)]);
+        let file = Target::Path(at);
+        let create = |at| Op::Create { at, kind: FileKind::Regular, perm: 0o644 };
+        let first = Op::Write { file, offset: 0, len: PAGES as u32 * 4096, seed: 3 };
+        let mut steps = vec![
+            step(create(at), at, Persist::Fsync),
+            step(create(place(0, LOG)), place(0, LOG), Persist::Fsync),
+            step(first, at, if pick(2) == 0 { Persist::Sync } else { Persist::Fsync }),
+        ];
+        for _ in 0..9 {
+            let (from, to, seed) =
+                (pick(PAGES) as u64 * 4096, pick(PAGES + 6) as u64 * 4096, pick(200) as u8);
+            let persist = PERSISTS[pick(PERSISTS.len())];
+            let op = match pick(14) {
+                0..=6 => {
+                    let pages = 3 + pick(3) as u8;
+                    let len = 4096 * u64::from(pages);
+                    let copy = Op::Copy { from: file, from_offset: from, to: file, to_offset: to, len };
+                    steps.push(step(copy, at, Persist::Nothing));
+                    let len = [5, 60, 200][pick(3)];
+                    Op::Patch { file, first: (to / 4096) as u16, count: pages, len, seed }
+                }
+                7..=8 => Op::Write { file, offset: from, len: 4096, seed: seed | 1 },
+                9 => Op::Patch { file, first: 0, count: 20, len: 60, seed },
+                10 => Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: from, len: 8192 },
+                11 => Op::Truncate { file, size: from + 4096 * 4 },
+                12 => Op::Fallocate { file, mode: F::COLLAPSE_RANGE, offset: from, len: 4096 },
+                _ => {
+                    let frames = Op::Frames { dir: 0, journal: false, first: 0, count: 4, seed };
+                    steps.push(step(frames, place(0, LOG), persist));
+                    continue;
+                }
+            };
+            steps.push(step(op, at, persist));
+        }
+        Workload(steps)
+    };
+    (0..count).map(workload).collect()
+}

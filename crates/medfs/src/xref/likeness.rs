@@ -1,0 +1,274 @@
+//! Pages that look like another block of their file: copies of a B-tree's nodes, records that moved on.
+//!
+//! Programs that never overwrite what is in use (LMDB, bbolt, sled) write each changed page to another place, where
+//! the block of that place is no help. So it is remembered how blocks look that are written as a whole
+//! ([`Sketch`]), and the latest blocks with most features in common with a page are bases that are tried.
+//! What is remembered is a hint: whether a block is like a page shows in the size of the delta. The table is
+//! one for the volume and has one size; what is new takes the place of what is old.
+//!
+//! Locks: called with the inode's lock held. The table has none; the reference index and a leaf are taken.
+
+use super::Xref;
+use crate::content::record::OwnedRecord;
+use crate::error::Result;
+use crate::map::inode::{Inode, InodeState};
+use medfs_codec::Sketch;
+use medfs_codec::sketch::FEATURES;
+use medfs_format::delta::RawSlice;
+use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
+use medfs_sync::Mutex;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Features that are remembered: those of some 18,000 blocks.
+const TABLE: usize = 1 << 17;
+/// Features that a block must have in common with a page to be tried.
+const LEAST_COMMON: u32 = 2;
+/// Blocks that are tried.
+const MOST_TRIED: usize = 2;
+/// Dirty pages of a file up to which all are looked at: whoever writes more in one go is likely copying.
+const MOST_DIRTY: usize = 64;
+/// What finding a block that is like a page pays for: so many pages in vain. Without credit one of so many is tried.
+const SELDOM: u32 = 16;
+/// Most credit that a file has.
+const CREDIT: u32 = 64;
+/// Files made from their own blocks that may be listed: the rest of the list is for files made from others.
+const MOST_LISTED: usize = 256;
+
+/// How blocks look that were written as a whole: for each feature the file and page that had it last. An entry
+/// has the feature with the file in its upper half, the page in the lower one.
+#[derive(Default)]
+pub(crate) struct LikenessIndex(OnceLock<Box<[AtomicU64]>>);
+
+impl LikenessIndex {
+    /// Where in the table a feature of a file's block is, and what an entry of it has in its upper half.
+    fn place(ino: Ino, feature: u32) -> (usize, u32) {
+        let tag = feature ^ ino.wrapping_mul(0x85EB_CA6B);
+        // The smallest hashes are kept, so their upper bits are alike.
+        let mixed = tag.wrapping_mul(0x9E37_79B1);
+        ((mixed >> (u32::BITS - TABLE.trailing_zeros())) as usize, tag)
+    }
+
+    /// Remembers how a page looks that a file has a block of.
+    fn note(&self, ino: Ino, page: u32, sketch: &Sketch) {
+        let table = self.0.get_or_init(|| (0..TABLE).map(|_| AtomicU64::new(0)).collect());
+        for &feature in sketch.features() {
+            let (at, tag) = LikenessIndex::place(ino, feature);
+            table[at].store(u64::from(tag) << 32 | u64::from(page), Ordering::Relaxed);
+        }
+    }
+
+    /// The pages of a file whose blocks have most in common with a page, the likeliest first.
+    fn find(&self, ino: Ino, sketch: &Sketch) -> impl Iterator<Item = u32> {
+        let mut votes: [(u32, u32); FEATURES] = [(0, 0); FEATURES];
+        if let Some(table) = self.0.get() {
+            for &feature in sketch.features() {
+                let (at, tag) = LikenessIndex::place(ino, feature);
+                let entry = table[at].load(Ordering::Relaxed);
+                if (entry >> 32) as u32 != tag {
+                    continue;
+                }
+                let page = entry as u32;
+                let known = votes.iter().position(|&(votes, of)| votes == 0 || of == page);
+                if let Some(known) = known {
+                    votes[known] = (votes[known].0 + 1, page);
+                }
+            }
+        }
+        votes.sort_by_key(|&(votes, _)| std::cmp::Reverse(votes));
+        votes.into_iter().filter(|&(votes, _)| votes >= LEAST_COMMON).map(|(_, page)| page)
+    }
+}
+
+/// How many more pages of a file may be tried in vain.
+struct Credit {
+    left: AtomicU32,
+    passed_by: AtomicU32,
+}
+
+impl Credit {
+    fn of(left: u32) -> Credit {
+        Credit { left: AtomicU32::new(left), passed_by: AtomicU32::new(0) }
+    }
+
+    /// Whether a page is to be tried.
+    fn begin(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 0
+            || self.passed_by.fetch_add(1, Ordering::Relaxed).is_multiple_of(SELDOM)
+    }
+
+    /// How that went.
+    fn end(&self, found: bool) {
+        let left = self.left.load(Ordering::Relaxed);
+        let left = if found { (left + SELDOM).min(CREDIT) } else { left.saturating_sub(1) };
+        self.left.store(left, Ordering::Relaxed);
+    }
+}
+
+/// What is remembered of a file: how trying went, and how the page looks that was looked at last.
+struct Tried {
+    /// Where few pages are written in one go: blocks compared in vain.
+    few: Credit,
+    /// Where many are: pages looked at in vain.
+    many: Credit,
+    last: Mutex<Option<(u32, Sketch)>>,
+}
+
+impl Default for Tried {
+    fn default() -> Tried {
+        Tried { few: Credit::of(SELDOM), many: Credit::of(0), last: Mutex::default() }
+    }
+}
+
+impl Xref {
+    /// The record of a page against a block of its file that looks like it, where it is at most `most` bytes large.
+    /// That block is needed from then on.
+    pub(crate) fn encode_like(
+        &self,
+        inode: &Arc<Inode>,
+        state: &InodeState,
+        index: u32,
+        page: &Block,
+        most: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        if !self.deltas.likeness
+            || state.whole.contains(&u64::from(index))
+            || self.refs.others_need_any(inode.ino)
+            || self.is_compressed(inode)
+        {
+            return Ok(None);
+        }
+        let tried = inode.memory.of::<Tried>();
+        let many = state.pages.dirty_len() > MOST_DIRTY;
+        if many && !tried.many.begin() {
+            return Ok(None);
+        }
+        let sketch = Sketch::of(&page.0);
+        *tried.last.lock() = Some((index, sketch));
+        let likely: Vec<u32> = self.likeness.find(inode.ino, &sketch).filter(|&like| like != index).collect();
+        let credit = if many { &tried.many } else { &tried.few };
+        if !many && (likely.is_empty() || !credit.begin()) {
+            return Ok(None);
+        }
+        let best = self.best_of(inode, state, (index, page), &likely, most)?;
+        credit.end(best.is_some());
+        let Some(record) = best else { return Ok(None) };
+        let claimed =
+            self.can_be_listed(inode.ino, MOST_LISTED) && self.refs.add(inode.ino, index, record.sources());
+        Ok(claimed.then_some(record))
+    }
+
+    /// The smallest record of a page against these other pages of its file.
+    fn best_of(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        (index, page): (u32, &Block),
+        likely: &[u32],
+        most: usize,
+    ) -> Result<Option<OwnedRecord>> {
+        let mut best: Option<OwnedRecord> = None;
+        for &like in likely.iter().take(MOST_TRIED) {
+            let Some(base) = self.own_block(inode, state, (like, index))? else { continue };
+            let most = best.as_ref().map_or(most, |best| best.size() - 1);
+            best = self.deltas.encode(index, &base, page, &[whole_slice(inode.ino, like)], most).or(best);
+        }
+        Ok(best)
+    }
+
+    /// Remembers how a page looks that is written as a whole.
+    pub(crate) fn note_likeness(&self, inode: &Inode, state: &InodeState, index: u64) {
+        if !self.deltas.likeness || self.is_compressed(inode) {
+            return;
+        }
+        let (Some(page), Ok(index)) = (state.pages.get(index), u32::try_from(index)) else { return };
+        let last = inode.memory.of::<Tried>().last.lock().take().filter(|&(of, _)| of == index);
+        let sketch = match last {
+            Some((_, sketch)) => sketch,
+            None if state.pages.dirty_len() > MOST_DIRTY => return,
+            None => Sketch::of(&page.0),
+        };
+        self.likeness.note(inode.ino, index, &sketch);
+    }
+
+    /// The block of another page of the same file, which stays as it is: pages are placed in order, so that one behind
+    /// page `index` is not on its way yet, and finds that its block is needed.
+    fn own_block(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        (page, index): (u32, u32),
+    ) -> Result<Option<Arc<Block>>> {
+        let placed = page < index && state.pages.is_dirty(page.into());
+        let page = u64::from(page);
+        if placed || page >= inode.pages() || self.is_compact_page(inode, page) {
+            return Ok(None);
+        }
+        let addr = self.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
+        if !is_block(addr) || !self.geo.in_main(addr) {
+            return Ok(None);
+        }
+        if let Some(clean) = self.pages.get(inode.ino, page)
+            && !state.pages.is_dirty(page)
+            && !self.deltas().has_delta(inode, page)?
+        {
+            return Ok(Some(clean));
+        }
+        self.base(addr).map(Some)
+    }
+}
+
+/// A page's block, as it is.
+fn whole_slice(ino: Ino, page: u32) -> RawSlice {
+    RawSlice {
+        ino: ino.into(),
+        page: page.into(),
+        from: 0.into(),
+        to: 0.into(),
+        len: (BLOCK_SIZE as u16).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(seed: u8) -> Block {
+        let mut block = Block::ZERO;
+        let mut x = u32::from(seed) + 1;
+        block.0.iter_mut().for_each(|byte| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (x >> 24) as u8;
+        });
+        block
+    }
+
+    #[test]
+    fn the_latest_block_that_is_like_a_page_is_found_in_its_file_alone() {
+        let index = LikenessIndex::default();
+        let sketch = |seed| Sketch::of(&page(seed).0);
+        assert_eq!(index.find(7, &sketch(1)).count(), 0, "there is no table yet");
+        index.note(7, 3, &sketch(1));
+        index.note(7, 4, &sketch(2));
+        assert_eq!(index.find(7, &sketch(1)).collect::<Vec<_>>(), [3]);
+        assert_eq!(index.find(8, &sketch(1)).count(), 0);
+        let mut changed = page(1);
+        changed.0[100..300].fill(0);
+        assert_eq!(index.find(7, &Sketch::of(&changed.0)).collect::<Vec<_>>(), [3]);
+        index.note(7, 9, &sketch(1));
+        assert_eq!(index.find(7, &sketch(1)).collect::<Vec<_>>(), [9], "it is the latest");
+    }
+
+    #[test]
+    fn a_file_in_which_nothing_is_found_is_tried_now_and_then() {
+        let credit = Credit::of(SELDOM);
+        let tries = |pages| (0..pages).filter(|_| credit.begin()).map(|_| credit.end(false)).count() as u32;
+        assert_eq!(tries(SELDOM), SELDOM);
+        assert_eq!(tries(160), 10);
+        credit.end(true);
+        assert_eq!(tries(SELDOM), SELDOM, "what is found pays for the next ones");
+        (0..9).for_each(|_| credit.end(true));
+        assert_eq!(tries(CREDIT + SELDOM), CREDIT + 1);
+    }
+}
