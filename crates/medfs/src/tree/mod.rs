@@ -306,7 +306,7 @@ mod tests {
         let before = tree.getattr(root).unwrap();
         tree.hidden().make().unwrap();
         assert_eq!((tree.index.file(), tree.retained.dir()), (None, None), "not wanted");
-        assert!(!tree.can_retain().unwrap() && !tree.can_be_listed(9, 1));
+        assert!(!tree.can_retain().unwrap() && !tree.can_be_listed(9));
         tree.hidden().make().unwrap();
         let (list, dir) = (tree.index.file().unwrap(), tree.retained.dir().unwrap());
         assert_eq!(
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(errno(tree.lookup(list, b".")), Some(116));
         assert!(tree.hiding().is_name(root, b".medfs") && !tree.hiding().is_name(dir, b".medfs"));
         assert_eq!(errno(tree.hiding().refuse(root, b".medfs.d", Posix::NotFound)), Some(2));
-        assert!(tree.can_be_listed(9, 1));
+        assert!(tree.can_be_listed(9));
         // As a mount finds them.
         assert!(tree.index.end() && tree.retained.end() == Some(dir));
         tree.hidden().load().unwrap();

@@ -21,7 +21,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most files that are listed.
-pub(super) const MOST_FILES: usize = 512;
+const MOST_FILES: usize = 512;
+/// Listed files up to which files made from their own blocks are listed too: the rest is for files made from others.
+const MOST_OF_OWN: usize = 256;
 
 /// The list in memory.
 #[derive(Debug)]
@@ -70,8 +72,17 @@ impl RefIndex {
 }
 
 impl Xref {
-    /// Whether the next checkpoint can list a file, as one of `most` at most. Until then the roll-forward would tell of it.
-    pub(crate) fn can_be_listed(&self, ino: Ino, most: usize) -> bool {
+    /// Whether the next checkpoint can list a file. Until then the roll-forward would tell of it.
+    pub(crate) fn can_be_listed(&self, ino: Ino) -> bool {
+        self.has_room_in_list(ino, MOST_FILES)
+    }
+
+    /// The same of a file that is made from its own blocks.
+    pub(crate) fn can_be_listed_for_own(&self, ino: Ino) -> bool {
+        self.has_room_in_list(ino, MOST_OF_OWN)
+    }
+
+    fn has_room_in_list(&self, ino: Ino, most: usize) -> bool {
         let mut index = self.index.0.lock();
         index.wanted |= index.file.is_none();
         index.file.is_some() && self.refs.has_room(ino, most)

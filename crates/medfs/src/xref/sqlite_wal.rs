@@ -9,7 +9,6 @@
 
 use super::Xref;
 use super::predecessor::PredecessorCache;
-use super::ref_index::MOST_FILES;
 use super::sqlite_layout::{Layout, PAGE, PageCopy};
 use crate::content::record::OwnedRecord;
 use crate::error::Result;
@@ -285,7 +284,7 @@ impl Xref {
         index: u32,
         repeat: &ComposedBase,
     ) -> Result<Option<u64>> {
-        if !self.can_be_listed(inode.ino, MOST_FILES) {
+        if !self.can_be_listed(inode.ino) {
             return Ok(None);
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
