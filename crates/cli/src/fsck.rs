@@ -162,8 +162,8 @@ fn way_out(image: &Path, report: &Report) -> String {
 
 /// Whether a repair loses files, or parts of them.
 fn loses(found: &Report) -> bool {
-    let Losses { nameless: _, renamed: _, blocks, cut, attributes, lost } = found.losses;
-    blocks + cut + attributes + lost > 0
+    let Losses { nameless: _, renamed: _, blocks, cut, attributes, rebuilt, lost } = found.losses;
+    blocks + cut + attributes + rebuilt + lost > 0
 }
 
 /// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
@@ -405,6 +405,10 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.attributes > 0 {
         parts.push(format!("remove extended attributes of {}", files(losses.attributes)));
+    }
+    if losses.rebuilt > 0 {
+        let without = "without mode, owner, times and attributes, and with a size up to the last page";
+        parts.push(format!("rebuild {} whose inode is lost, {without}", files(losses.rebuilt)));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -6,7 +6,7 @@ use crate::get::map;
 use crate::{damaged, exit, json, output, quote, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
-use medfs_rescue::{Failure, Lost, Outcome};
+use medfs_rescue::{Failure, Lost, Outcome, missing_inodes};
 use medfs_transfer::{Held, paths};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -75,6 +75,13 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     for (ino, reason) in PastDamage::of(volume).unrecovered() {
         let path = ino.map_or_else(|| "/".to_owned(), |ino| format!("inode {ino}")).into_bytes();
         lister.failed.fail(Failure { path, ino, reason, lost: Lost::default() });
+    }
+    // Where the table cannot be read, that is told of what it leads to.
+    let missing = PastDamage::of(volume).inodes_lost_with_journals().unwrap_or(0);
+    if missing > 0 {
+        let (path, reason) = (b"/".to_vec(), missing_inodes(missing));
+        lister.failed.torn += 1;
+        lister.failed.fail(Failure { path, ino: None, reason, lost: Lost::default() });
     }
     let start = damaged::find(volume, &args.image, &args.path)?;
     if !start.is_dir() {

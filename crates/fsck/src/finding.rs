@@ -292,6 +292,8 @@ pub struct Losses {
     pub cut: u64,
     /// Files and directories that lose extended attributes.
     pub attributes: u64,
+    /// Files whose inode is lost, made anew without mode, owner, times and attributes.
+    pub rebuilt: u64,
     /// Names whose inode is lost, and with it the file.
     pub lost: u64,
 }

@@ -249,7 +249,7 @@ impl Maker<'_, '_> {
             text += "; what deltas in the inode changed or added is lost";
         }
         self.findings.add(Code::FileRebuilt, text);
-        self.losses.attributes += 1;
+        self.losses.rebuilt += 1;
         self.losses.cut += u64::from(missing + remains.lost_nodes > 0);
         if missing > 0 {
             let held = |page: u64| remains.blocks.iter().any(|(slot, _)| u64::from(*slot) == page);

@@ -275,6 +275,14 @@ impl<'v> PastDamage<'v> {
         Ok(self.tree.space.counts().valid_inodes.saturating_sub(found))
     }
 
+    /// The same where both journals of the checkpoint are empty, as lost ones are; otherwise 0, without a look at the
+    /// whole table.
+    pub fn inodes_lost_with_journals(&self) -> Result<u32> {
+        let nat_is_empty = self.tree.cp.lock().nat_journal.nat_entries().is_ok_and(<[_]>::is_empty);
+        let are_empty = nat_is_empty && self.tree.segs.lock().has_empty_journal();
+        if are_empty { self.inodes_missing() } else { Ok(0) }
+    }
+
     /// Whether the NAT leads to an inode of this number.
     fn leads_to_inode(&self, ino: Ino) -> Result<bool> {
         let entry = self.tree.nat.peek(&self.tree.io, ino)?;

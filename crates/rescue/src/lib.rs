@@ -25,4 +25,5 @@ mod walk;
 pub use outcome::{Failure, Lost, MOST_FAILURES, MOST_RANGES, Outcome};
 pub use place::{MOST_LEVELS, Place};
 pub use sink::{Meta, Settled, Sink};
+pub use unnamed::missing_inodes;
 pub use walk::Walk;

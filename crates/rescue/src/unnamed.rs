@@ -26,11 +26,20 @@ impl<S: Sink> Walk<'_, S> {
         }
         self.tell_names_unmet();
         // Where the table cannot be read, that was told above.
-        let missing = self.past.inodes_missing().unwrap_or(0);
+        self.tell_missing(top, self.past.inodes_missing().unwrap_or(0));
+    }
+
+    /// Of a walk of a part: tells how many inodes were lost with the journals of the checkpoint.
+    pub fn tell_lost_with_journals(&mut self) {
+        // Where the table cannot be read, that is told of what it leads to.
+        let missing = self.past.inodes_lost_with_journals().unwrap_or(0);
+        self.tell_missing(&Place::top(None, b"/"), missing);
+    }
+
+    fn tell_missing(&mut self, top: &Place, missing: u32) {
         if missing > 0 {
             self.outcome.torn += 1;
-            let reason = format!("the checkpoint counts {missing} more inodes than the volume leads to");
-            self.fail(top, None, reason);
+            self.fail(top, None, missing_inodes(missing));
         }
     }
 
@@ -169,6 +178,11 @@ impl<S: Sink> Walk<'_, S> {
     fn is_own(&self, ino: Ino) -> bool {
         self.volume.superblock().qf_ino.iter().any(|quota| quota.get() == ino) || self.past.is_hidden(ino)
     }
+}
+
+/// What is said of a volume whose checkpoint counts more inodes than it leads to.
+pub fn missing_inodes(missing: u32) -> String {
+    format!("the checkpoint counts {missing} more inodes than the volume leads to")
 }
 
 /// Where what no directory names goes.

@@ -385,6 +385,20 @@ fn files_are_brought_past_some_blocks() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Who reads needs no SIT: with any damage to it, what was fsynced is shown, and nothing is said.
+#[test]
+fn a_lost_sit_hides_nothing_that_was_fsynced() {
+    let mut tally = Tally::default();
+    for features in [DELTAS, FEATURE_SETS[1]] {
+        let volume = Volume::new(features, worked_on(features), &[]);
+        for target in volume.targets.iter().filter(|target| target.part == Part::Sit).copied() {
+            Damage::ALL.into_iter().for_each(|damage| bring(&volume, target, damage, 7, &mut tally));
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Some blocks of directories with any damage: no name is lost, and none leads to another file, without a word.
 #[test]
 fn what_a_damaged_directory_lacks_is_told() {

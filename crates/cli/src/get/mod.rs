@@ -107,6 +107,9 @@ fn named(
             walk.count_unmet(&at);
         }
     }
+    if found.iter().all(|(_, held)| held.ino() != volume.root()) {
+        walk.tell_lost_with_journals();
+    }
     bar.finish_and_clear();
     Ok((walk.finish().0, ended))
 }

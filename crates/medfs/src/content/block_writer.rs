@@ -117,13 +117,14 @@ impl BlockWriter<'_> {
     }
 
     /// For roll-forward: makes `addr`, written before power was lost, the block of a slot in place of the one it names.
+    /// A volume that is only read needs no SIT for that.
     pub(crate) fn replay(&self, slot: &Slot, addr: BlockAddr, log: Log) -> Result<()> {
         let (owner, now, old) = (self.owner(slot)?, self.map.elapsed(), slot.addr());
         let mut segs = self.map.segs.lock();
         if is_block(old) {
             segs.mark_invalid(&self.map.io, old, now)?;
         }
-        if is_block(addr) {
+        if is_block(addr) && !(self.map.read_only && segs.is_lost(&self.map.io, addr)) {
             segs.set_owner(&self.map.io, addr, log, owner)?;
             segs.mark_valid(&self.map.io, addr, now)?;
         }

@@ -166,6 +166,17 @@ impl Segments {
         self.known[segno as usize] & 0x3ff
     }
 
+    /// Whether the SIT does not say whether a block is valid, as it cannot be read there.
+    pub fn is_lost(&mut self, io: &Io, addr: BlockAddr) -> bool {
+        let segno = self.geo.segno(addr);
+        self.entry(io, segno).is_err()
+    }
+
+    /// Whether the SIT's journal has no entries.
+    pub fn has_empty_journal(&self) -> bool {
+        self.sit_journal.is_empty()
+    }
+
     /// Type of a known segment.
     pub fn known_type(&self, segno: SegNo) -> u8 {
         (self.known[segno as usize] >> 11) as u8 & 0xf

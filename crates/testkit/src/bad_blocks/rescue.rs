@@ -1,10 +1,11 @@
 //! What can be brought off a volume with damaged metadata, without repairing it: `medfs get -r` and
 //! `medfs get --salvage`.
 //!
-//! - Of blocks that cannot be read, and of blocks of directories with any damage: what `get -r` brings
+//! - Of blocks that cannot be read, and of blocks of directories and of the SIT with any damage: what `get -r` brings
 //!   without a word is right, under its name too, and what it does not bring, or not whole, it names, or
 //!   counts. Of a file that it names pages are missing only where it says so. A file is brought whole where
-//!   no block was struck of it, of the directories on its way, or of what leads to all files.
+//!   no block was struck of it, of the directories on its way, or of what leads to all files. The SIT is not among
+//!   these: who reads does not need it.
 //! - Of any damage: `--salvage` brings what a repair keeps, by the same judge.
 //! - Neither writes to the device.
 
@@ -131,7 +132,7 @@ impl Volume {
     pub fn rescue(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(CountingDevice::new(self.damaged(hits, rng)));
         let told = |(target, damage): &(Target, Damage)| {
-            *damage == Damage::Unreadable || target.part == Part::Dentries
+            *damage == Damage::Unreadable || matches!(target.part, Part::Dentries | Part::Sit)
         };
         if hits.iter().all(told) {
             let brought = guarded(|| Ok(self.by_names(dev.clone())));
@@ -140,6 +141,10 @@ impl Volume {
                 Ok(Some((found, outcome))) => {
                     self.judge_names(hits, &found, &outcome)?;
                     self.judge_places(hits, &found, &outcome)?;
+                    let needs_no_sit = hits.iter().all(|(target, _)| target.part == Part::Sit);
+                    if needs_no_sit && !outcome.is_whole() {
+                        return fail("told", format!("get: without the SIT: {:?}", outcome.failures));
+                    }
                 }
                 Ok(None) if self.leads_to_all(hits) => {}
                 Ok(None) => return fail("mount", "get: the volume does not open"),

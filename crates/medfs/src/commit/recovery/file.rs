@@ -279,7 +279,7 @@ impl Replay<'_> {
         }
         if is_block(addr) {
             self.check_data_block(inode, index, addr)?;
-            if tree.segs.lock().is_valid(&tree.io, addr)? {
+            if self.is_valid(addr)? {
                 self.take_from_owner(inode, addr)?;
             }
         }
@@ -308,6 +308,14 @@ impl Replay<'_> {
         tree.add_blocks(inode, -1);
         tree.pages.remove(inode.ino, index);
         Ok(())
+    }
+
+    /// Whether a block has an owner before its place in the chain. Where a volume that is only read has lost that, it
+    /// has none, as of nearly all blocks of the chain.
+    fn is_valid(&self, addr: BlockAddr) -> Result<bool> {
+        let mut segs = self.tree.segs.lock();
+        let is_unknown = self.tree.read_only && segs.is_lost(&self.tree.io, addr);
+        Ok(!is_unknown && segs.is_valid(&self.tree.io, addr)?)
     }
 
     /// A data block can neither be a node of the chain nor lie among nodes.
