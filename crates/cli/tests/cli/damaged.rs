@@ -3,7 +3,6 @@
 use crate::common::*;
 use medfs::Files;
 use medfs_device::{BlockDevice, read_block};
-use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{FileKind, RawInode, footer};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
@@ -519,7 +518,7 @@ fn two_files_of_one_name_are_both_brought() {
 }
 
 /// The same volume with a file whose content is in its inode.
-fn volume_with_small_file() -> Scratch {
+pub(crate) fn volume_with_small_file() -> Scratch {
     let s = volume();
     with_engine(&s.image(), true, |v| {
         let dir = v.lookup(v.root(), b"dir").unwrap().ino;
@@ -529,36 +528,8 @@ fn volume_with_small_file() -> Scratch {
     s
 }
 
-fn junk_inode(image: &Path, name: &str) {
+pub(crate) fn junk_inode(image: &Path, name: &str) {
     assert!(damage(image, |block| is_inode(block, name), |block| block.0.fill(0xa5)) > 0);
-}
-
-#[test]
-fn a_file_whose_inode_is_lost_comes_back_with_its_pages() {
-    let s = volume();
-    junk_inode(&s.image(), "b");
-    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
-    let text = stderr(&assert);
-    assert!(text.contains("/dir/b: its inode is lost: it was rebuilt from its nodes and blocks"), "{text}");
-    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
-    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
-    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    assert!(text.contains("a repair will rebuild 1 file whose inode is lost, without mode"), "{text}");
-    medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("all")).assert().code(0);
-    assert_eq!(fs::read(s.path("all/dir/b")).unwrap(), page(2, 0));
-}
-
-#[test]
-fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
-    let s = volume_with_small_file();
-    junk_inode(&s.image(), "small");
-    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
-    let text = stderr(&assert);
-    assert!(text.contains("/dir/small: its inode is lost"), "{text}");
-    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
-    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    assert!(text.contains("a repair cannot keep 1 file or directory:\n  /dir/small (inode "), "{text}");
-    assert!(text.contains("\nlost: /dir/small (inode "), "{text}");
 }
 
 #[test]
@@ -586,38 +557,6 @@ fn a_check_that_nobody_watches_loses_nothing() {
     }
     let (code, text) = at_boot("-y");
     assert!(code == Some(1) && text.contains("\nlost: /dir/small (inode "), "{code:?} {text}");
-}
-
-/// Zeros in place of the journals of a checkpoint: what they led to is missing, wherever one looks.
-#[test]
-fn what_zeroed_journals_led_to_is_missing_in_a_part_too() {
-    let s = volume();
-    with_engine(&s.image(), true, |v| {
-        let many = make(v, v.root(), "many", FileKind::Directory);
-        (0..60).for_each(|i| drop(make(v, many, &format!("more than journals take {i}"), FileKind::Regular)));
-    });
-    with_engine(&s.image(), true, |v| drop(make(v, v.root(), "new", FileKind::Directory)));
-    let dev = open(&s.image());
-    let sb = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).clone();
-    let packs = [0, 512].map(|at| u64::from(sb.cp_blkaddr.get()) + at);
-    let version = |pack: u64| RawCheckpoint::in_block(&read_block(&dev, pack).unwrap()).checkpoint_ver.get();
-    let pack = packs.into_iter().max_by_key(|pack| version(*pack)).unwrap();
-    drop(dev);
-    fs::File::options()
-        .write(true)
-        .open(s.image())
-        .unwrap()
-        .write_all_at(&[0; PAGE], (pack + 1) * PAGE as u64)
-        .unwrap();
-    let said = "more inodes than the volume leads to";
-    for path in ["/", "/dir"] {
-        let text = stderr(&medfs().arg("ls").arg(s.image()).arg(path).assert().code(1));
-        assert!(text.contains(&format!("medfs ls: /: the checkpoint counts 1 {said}")), "{path}: {text}");
-        assert!(text.contains("medfs get --salvage"), "{path}: {text}");
-        let to = s.path(&format!("out{}", path.len()));
-        let text = stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg(path).arg(to).assert().code(1));
-        assert!(text.contains(&format!("medfs get: /: the checkpoint counts 1 {said}")), "{path}: {text}");
-    }
 }
 
 #[test]

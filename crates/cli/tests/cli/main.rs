@@ -19,6 +19,7 @@ mod full;
 mod full_sqlite;
 mod install;
 mod lab;
+mod lost;
 mod messages;
 mod missing;
 mod mounted;

@@ -1,0 +1,74 @@
+//! Inodes that are lost: what comes back, and what is said of the others.
+
+use crate::common::*;
+use crate::damaged::{junk_inode, page, stderr, volume, volume_with_small_file};
+use medfs::Files;
+use medfs_device::read_block;
+use medfs_format::BLOCK_SIZE;
+use medfs_format::checkpoint::RawCheckpoint;
+use medfs_format::node::FileKind;
+use medfs_format::superblock::RawSuperblock;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const PAGE: usize = BLOCK_SIZE;
+
+#[test]
+fn a_file_whose_inode_is_lost_comes_back_with_its_pages() {
+    let s = volume();
+    junk_inode(&s.image(), "b");
+    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(text.contains("/dir/b: its inode is lost: it was rebuilt from its nodes and blocks"), "{text}");
+    assert_eq!(fs::read(s.path("out/dir/b")).unwrap(), page(2, 0));
+    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("a repair will rebuild 1 file whose inode is lost, without mode"), "{text}");
+    medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("all")).assert().code(0);
+    assert_eq!(fs::read(s.path("all/dir/b")).unwrap(), page(2, 0));
+}
+
+#[test]
+fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
+    let s = volume_with_small_file();
+    junk_inode(&s.image(), "small");
+    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(text.contains("/dir/small: its inode is lost"), "{text}");
+    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("a repair cannot keep 1 file or directory:\n  /dir/small (inode "), "{text}");
+    assert!(text.contains("\nlost: /dir/small (inode "), "{text}");
+}
+
+/// Zeros in place of the journals of a checkpoint: what they led to is missing, wherever one looks.
+#[test]
+fn what_zeroed_journals_led_to_is_missing_in_a_part_too() {
+    let s = volume();
+    with_engine(&s.image(), true, |v| {
+        let many = make(v, v.root(), "many", FileKind::Directory);
+        (0..60).for_each(|i| drop(make(v, many, &format!("more than journals take {i}"), FileKind::Regular)));
+    });
+    with_engine(&s.image(), true, |v| drop(make(v, v.root(), "new", FileKind::Directory)));
+    let dev = open(&s.image());
+    let sb = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).clone();
+    let packs = [0, 512].map(|at| u64::from(sb.cp_blkaddr.get()) + at);
+    let version = |pack: u64| RawCheckpoint::in_block(&read_block(&dev, pack).unwrap()).checkpoint_ver.get();
+    let pack = packs.into_iter().max_by_key(|pack| version(*pack)).unwrap();
+    drop(dev);
+    fs::File::options()
+        .write(true)
+        .open(s.image())
+        .unwrap()
+        .write_all_at(&[0; PAGE], (pack + 1) * PAGE as u64)
+        .unwrap();
+    let said = "more inodes than the volume leads to";
+    for path in ["/", "/dir"] {
+        let text = stderr(&medfs().arg("ls").arg(s.image()).arg(path).assert().code(1));
+        assert!(text.contains(&format!("medfs ls: /: the checkpoint counts 1 {said}")), "{path}: {text}");
+        assert!(text.contains("medfs get --salvage"), "{path}: {text}");
+        let to = s.path(&format!("out{}", path.len()));
+        let text = stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg(path).arg(to).assert().code(1));
+        assert!(text.contains(&format!("medfs get: /: the checkpoint counts 1 {said}")), "{path}: {text}");
+    }
+}
