@@ -284,11 +284,15 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
         let at = place(0, [0, DATABASE][pick(2)]);
         let file = Target::Path(at);
         let create = |at| Op::Create { at, kind: FileKind::Regular, perm: 0o644 };
-        let first = Op::Write { file, offset: 0, len: PAGES as u32 * 4096, seed: 3 };
+        // What lies in a page of the file is copied from a file of the same content.
+        let twin = place(0, 1);
+        let first = |file| Op::Write { file, offset: 0, len: PAGES as u32 * 4096, seed: 3 };
         let mut steps = vec![
             step(create(at), at, Persist::Fsync),
             step(create(place(0, LOG)), place(0, LOG), Persist::Fsync),
-            step(first, at, if pick(2) == 0 { Persist::Sync } else { Persist::Fsync }),
+            step(create(twin), twin, Persist::Nothing),
+            step(first(Target::Path(twin)), twin, Persist::Fsync),
+            step(first(file), at, if pick(2) == 0 { Persist::Sync } else { Persist::Fsync }),
         ];
         for _ in 0..9 {
             let (from, to, seed) =
@@ -298,8 +302,19 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
                 0..=6 => {
                     let pages = 3 + pick(3) as u8;
                     let len = 4096 * u64::from(pages);
-                    let copy = Op::Copy { from: file, from_offset: from, to: file, to_offset: to, len };
+                    let copy = Op::Copy {
+                        from: Target::Path(twin),
+                        from_offset: from,
+                        to: file,
+                        to_offset: to,
+                        len,
+                    };
                     steps.push(step(copy, at, Persist::Nothing));
+                    if pick(3) == 0 {
+                        // What was there moves, and the place gets something else in the same fsync.
+                        let reuse = Op::Write { file, offset: from, len: len as u32, seed: seed | 1 };
+                        steps.push(step(reuse, at, Persist::Nothing));
+                    }
                     let len = [5, 60, 200][pick(3)];
                     Op::Patch { file, first: (to / 4096) as u16, count: pages, len, seed }
                 }
