@@ -144,7 +144,7 @@ impl Placer<'_> {
         }
         let mut damage = First::default();
         loop {
-            whole.extend(self.free_of_own(self.inode, state, &mut placing.blocked)?);
+            whole.extend(self.free_of_own(self.inode, state, &mut placing.blocked, about.batch.purpose)?);
             whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
             whole.sort_unstable();
             whole.dedup();

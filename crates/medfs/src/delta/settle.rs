@@ -7,6 +7,7 @@ use super::decide::page_range;
 use super::layer::DeltaPages;
 use super::zone::has_nodes;
 use crate::content::page_plan::Pending;
+use crate::content::placement::Purpose;
 use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
@@ -79,10 +80,15 @@ impl DeltaPages<'_> {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         blocked: &mut Vec<u64>,
+        purpose: Purpose,
     ) -> Result<Vec<u64>> {
         let mut freed = Vec::new();
         for index in std::mem::take(blocked) {
-            if self.refs.others_need(inode.ino, index..index + 1) {
+            let others = match purpose {
+                Purpose::Checkpoint => self.refs.others_need_now(inode.ino, index..index + 1),
+                _ => self.refs.others_need(inode.ino, index..index + 1),
+            };
+            if others {
                 blocked.push(index);
                 continue;
             }

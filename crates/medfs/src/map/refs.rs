@@ -163,10 +163,10 @@ pub(crate) enum Attempt<R> {
 pub(crate) enum Need {
     /// By other files.
     ByOthers,
+    /// By other pages of its file, and perhaps by what of other files is on the device.
+    ByItsFile,
     /// By what of other files is on the device, and in memory no more.
     ByOthersOnDevice,
-    /// By other pages of its file.
-    ByItsFile,
     /// By what of these is on the device, and in memory no more: it goes when the file's inode is written.
     ByItsFileOnDevice,
     None,
@@ -304,10 +304,10 @@ impl BlockRefs {
         let Some(users) = inner.users.get(&ino).and_then(|pages| pages.get(&page)) else { return Need::None };
         if users.has_others(ino) {
             Need::ByOthers
-        } else if users.had_others(ino) {
-            Need::ByOthersOnDevice
         } else if !users.current.is_empty() {
             Need::ByItsFile
+        } else if users.had_others(ino) {
+            Need::ByOthersOnDevice
         } else {
             Need::ByItsFileOnDevice
         }
@@ -351,6 +351,12 @@ impl BlockRefs {
         let inner = self.inner.lock();
         inner.foreign.contains_key(&ino)
             && inner.users_of(ino, pages).any(|users| users.has_others(ino) || users.had_others(ino))
+    }
+
+    /// The same by what of other files is in memory: a checkpoint makes that durable together with the file.
+    pub(crate) fn others_need_now(&self, ino: Ino, pages: Range<u64>) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && self.inner.lock().users_of(ino, pages).any(|users| users.has_others(ino))
     }
 
     /// The other files that need blocks of a range of a file's pages.

@@ -56,6 +56,19 @@ impl Tree {
         write(&self.v, self.file, (place * PAGE) as u64, page);
     }
 
+    /// A log with these pages of the database.
+    fn frames_of(&self, pages: [usize; 3]) -> Vec<u8> {
+        let mut frames = vec![0; 32];
+        frames[..4].copy_from_slice(&0x377f_0682u32.to_be_bytes());
+        frames[8..12].copy_from_slice(&4096u32.to_be_bytes());
+        for page in pages {
+            frames.extend((page as u32 + 1).to_be_bytes());
+            frames.extend([0; 20]);
+            frames.extend(&self.content[page * PAGE..(page + 1) * PAGE]);
+        }
+        frames
+    }
+
     fn check(&self, what: &str) {
         assert!(content(&self.v, self.file) == self.content, "{what}");
         let crashed = open(Arc::new(self.device.snapshot()));
@@ -125,14 +138,7 @@ fn a_log_is_made_from_a_database_whose_pages_are_made_from_each_other() {
     tree.v.sync().expect("sync");
     assert!(tree.v.stats().deltas.similar > 8);
     let log = file(&tree.v, dir, "data.db-wal");
-    let mut frames = vec![0; 32];
-    frames[..4].copy_from_slice(&0x377f_0682u32.to_be_bytes());
-    frames[8..12].copy_from_slice(&4096u32.to_be_bytes());
-    for page in [1usize, 3, 4] {
-        frames.extend((page as u32 + 1).to_be_bytes());
-        frames.extend([0; 20]);
-        frames.extend(&tree.content[page * PAGE..(page + 1) * PAGE]);
-    }
+    let frames = tree.frames_of([1, 3, 4]);
     write(&tree.v, log, 0, &frames);
     let before = tree.v.stats().deltas.repeated;
     tree.v.fsync(log, false).expect("fsync");
@@ -144,5 +150,31 @@ fn a_log_is_made_from_a_database_whose_pages_are_made_from_each_other() {
     assert!(content(&tree.v, log) == frames);
     let crashed = open(Arc::new(tree.device.snapshot()));
     assert!(content(&crashed, at(&crashed, "data.db-wal").expect("the log").ino) == frames);
+    tree.end();
+}
+
+/// A page that the log and other pages of the database are made from changes, and a checkpoint takes that along.
+#[test]
+fn a_checkpoint_overwrites_what_a_log_and_the_database_itself_are_made_from() {
+    let mut tree = Tree::new("");
+    let dir = tree.v.root();
+    tree.v.rename(dir, b"data.mdb", dir, b"data.db", medfs::RenameFlags::empty()).expect("rename");
+    // The list of such files is made when it is first wanted.
+    tree.change(3);
+    tree.change(0);
+    tree.v.sync().expect("sync");
+    assert!(tree.v.stats().deltas.similar >= 4);
+    let log = file(&tree.v, dir, "data.db-wal");
+    let frames = tree.frames_of([5, 10, 15]);
+    write(&tree.v, log, 0, &frames);
+    tree.v.fsync(log, false).expect("fsync");
+    assert!(tree.v.stats().deltas.repeated > 0);
+    tree.v.sync().expect("sync");
+    let crashed = Arc::new(tree.device.snapshot());
+    (tree.v, tree.device) = (open_device(&crashed, "durability=adaptive"), crashed);
+    tree.put(5, &noise(77));
+    tree.v.checkpoint().expect("checkpoint");
+    tree.check("the database");
+    assert!(content(&tree.v, log) == frames);
     tree.end();
 }
