@@ -47,9 +47,13 @@ fn what_zeroed_journals_led_to_is_missing_in_a_part_too() {
     let s = volume();
     with_engine(&s.image(), true, |v| {
         let many = make(v, v.root(), "many", FileKind::Directory);
-        (0..60).for_each(|i| drop(make(v, many, &format!("more than journals take {i}"), FileKind::Regular)));
+        for i in 0..60 {
+            make(v, many, &format!("more than journals take {i}"), FileKind::Regular);
+        }
     });
-    with_engine(&s.image(), true, |v| drop(make(v, v.root(), "new", FileKind::Directory)));
+    with_engine(&s.image(), true, |v| {
+        make(v, v.root(), "new", FileKind::Directory);
+    });
     let dev = open(&s.image());
     let sb = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).clone();
     let packs = [0, 512].map(|at| u64::from(sb.cp_blkaddr.get()) + at);
