@@ -179,7 +179,8 @@ fn some_states_of_replaced_files() {
 
 #[test]
 fn some_states_of_copied_pages() {
-    let some = Setup { max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let mounter = mounter_with("similar_deltas=on");
+    let some = Setup { mounter, max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     let report = run(&some, &on_copies(5, 60));
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);

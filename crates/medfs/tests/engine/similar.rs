@@ -97,7 +97,7 @@ fn a_copied_page_costs_what_is_new_in_it() {
         tree.end();
         (after.written.total() - before.written.total(), after.deltas.similar - before.deltas.similar)
     };
-    let (with, without) = (blocks(""), blocks("similar_deltas=off"));
+    let (with, without) = (blocks("similar_deltas=on"), blocks(""));
     assert!(with.1 > 180 && without.1 == 0, "{with:?}, {without:?}");
     assert!(with.0 * 2 < without.0, "{with:?}, {without:?} without");
 }
@@ -105,7 +105,7 @@ fn a_copied_page_costs_what_is_new_in_it() {
 /// What pages are made from is overwritten, punched and cut off.
 #[test]
 fn copied_pages_outlive_what_they_are_made_from() {
-    let mut tree = Tree::new("");
+    let mut tree = Tree::new("similar_deltas=on");
     (0..8).for_each(|round| tree.change(round));
     assert!(tree.v.stats().deltas.similar > 8);
     for place in 0..10 {
@@ -131,7 +131,7 @@ fn copied_pages_outlive_what_they_are_made_from() {
 /// The blocks of a database whose pages are made from each other are bases of its log all the same.
 #[test]
 fn a_log_is_made_from_a_database_whose_pages_are_made_from_each_other() {
-    let mut tree = Tree::new("");
+    let mut tree = Tree::new("similar_deltas=on");
     let dir = tree.v.root();
     tree.v.rename(dir, b"data.mdb", dir, b"data.db", medfs::RenameFlags::empty()).expect("rename");
     (0..8).for_each(|round| tree.change(round));
@@ -156,7 +156,7 @@ fn a_log_is_made_from_a_database_whose_pages_are_made_from_each_other() {
 /// A page that the log and other pages of the database are made from changes, and a checkpoint takes that along.
 #[test]
 fn a_checkpoint_overwrites_what_a_log_and_the_database_itself_are_made_from() {
-    let mut tree = Tree::new("");
+    let mut tree = Tree::new("similar_deltas=on");
     let dir = tree.v.root();
     tree.v.rename(dir, b"data.mdb", dir, b"data.db", medfs::RenameFlags::empty()).expect("rename");
     // The list of such files is made when it is first wanted.
@@ -171,7 +171,7 @@ fn a_checkpoint_overwrites_what_a_log_and_the_database_itself_are_made_from() {
     assert!(tree.v.stats().deltas.repeated > 0);
     tree.v.sync().expect("sync");
     let crashed = Arc::new(tree.device.snapshot());
-    (tree.v, tree.device) = (open_device(&crashed, "durability=adaptive"), crashed);
+    (tree.v, tree.device) = (open_device(&crashed, "similar_deltas=on,durability=adaptive"), crashed);
     tree.put(5, &noise(77));
     tree.v.checkpoint().expect("checkpoint");
     tree.check("the database");
