@@ -27,6 +27,7 @@ mod foreign;
 mod image;
 mod in_force;
 mod inode;
+mod inode_layout;
 mod judgement;
 mod load;
 mod log;

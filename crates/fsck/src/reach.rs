@@ -1,5 +1,6 @@
 //! How inodes are come to, and what becomes of those that are named.
 
+use crate::inode_layout::Layout;
 use foldhash::HashSet;
 use medfs_format::node::FileKind;
 use medfs_format::{BlockAddr, Ino};
@@ -60,4 +61,6 @@ pub(crate) struct Anew {
     pub(crate) planned: HashSet<Ino>,
     /// Files that are made anew of their nodes and blocks.
     pub(crate) files: BTreeSet<Ino>,
+    /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
+    pub(crate) layouts: Option<Vec<Layout>>,
 }

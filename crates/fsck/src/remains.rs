@@ -9,6 +9,7 @@
 
 use crate::finding::{Code, counted};
 use crate::image::Image;
+use crate::inode_layout::Layout;
 use crate::maker::Maker;
 use crate::names::is_encrypted;
 use foldhash::{HashMap, HashMapExt};
@@ -39,41 +40,6 @@ struct Remains {
     lost_nodes: u64,
     /// The blocks that the inode named, by their slots.
     blocks: Vec<(u16, BlockAddr)>,
-}
-
-/// How an inode divides its slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Layout {
-    inline: u8,
-    extra_isize: u16,
-    inline_xattr: u16,
-}
-
-impl Layout {
-    fn of(inode: &RawInode) -> Layout {
-        let extra = inode.extra();
-        Layout {
-            inline: (inode.inline() & (Inline::XATTR | Inline::EXTRA_ATTR)).bits(),
-            extra_isize: extra.map_or(0, |extra| extra.i_extra_isize.get()),
-            inline_xattr: extra.map_or(0, |extra| extra.i_inline_xattr_size.get()),
-        }
-    }
-
-    fn set(self, inode: &mut RawInode) {
-        inode.i_inline = self.inline;
-        if let Some(extra) = inode.extra_mut() {
-            extra.i_extra_isize = self.extra_isize.into();
-            extra.i_inline_xattr_size = self.inline_xattr.into();
-        }
-    }
-
-    /// How many addresses an inode has.
-    fn area(self, flexible: bool) -> usize {
-        let mut block = Block::boxed();
-        let inode: &mut RawInode = block.view_mut();
-        self.set(inode);
-        inode.slots(flexible).area()
-    }
 }
 
 /// What the nodes of a file lead to.
@@ -261,7 +227,10 @@ impl Maker<'_, '_> {
     fn layout_of(&mut self, remains: &Remains) -> io::Result<Layout> {
         let flexible = self.rules.flexible();
         let top = remains.blocks.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
-        let known = self.layouts_of_others()?;
+        if self.anew.layouts.is_none() {
+            self.anew.layouts = Some(self.layouts_of_others()?);
+        }
+        let known = self.anew.layouts.as_deref().unwrap_or_default();
         let exact = known.iter().find(|layout| !remains.nodes.is_empty() && layout.area(flexible) == top);
         let fits = exact.or_else(|| known.iter().find(|layout| layout.area(flexible) >= top));
         let widest = || {

@@ -1,0 +1,39 @@
+//! How an inode divides its slots among extra fields, addresses and inline attributes.
+
+use medfs_format::Block;
+use medfs_format::node::{Inline, RawInode};
+
+/// How an inode divides its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Layout {
+    pub(crate) inline: u8,
+    pub(crate) extra_isize: u16,
+    pub(crate) inline_xattr: u16,
+}
+
+impl Layout {
+    pub(crate) fn of(inode: &RawInode) -> Layout {
+        let extra = inode.extra();
+        Layout {
+            inline: (inode.inline() & (Inline::XATTR | Inline::EXTRA_ATTR)).bits(),
+            extra_isize: extra.map_or(0, |extra| extra.i_extra_isize.get()),
+            inline_xattr: extra.map_or(0, |extra| extra.i_inline_xattr_size.get()),
+        }
+    }
+
+    pub(crate) fn set(self, inode: &mut RawInode) {
+        inode.i_inline = self.inline;
+        if let Some(extra) = inode.extra_mut() {
+            extra.i_extra_isize = self.extra_isize.into();
+            extra.i_inline_xattr_size = self.inline_xattr.into();
+        }
+    }
+
+    /// How many addresses an inode has.
+    pub(crate) fn area(self, flexible: bool) -> usize {
+        let mut block = Block::boxed();
+        let inode: &mut RawInode = block.view_mut();
+        self.set(inode);
+        inode.slots(flexible).area()
+    }
+}
