@@ -3,6 +3,9 @@
 use medfs_format::Ino;
 use medfs_format::delta::{NO_DELTA, RawSlice, Record};
 
+/// Records up to this size, in bytes, are good enough not to look for a better base.
+pub(crate) const GOOD_ENOUGH: usize = 256;
+
 /// A record copied out of a zone or compact page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnedRecord {

@@ -5,7 +5,7 @@
 use super::layer::DeltaPages;
 use super::state::ZEROS;
 use crate::content::page_plan::{Changed, Decide};
-use crate::content::record::OwnedRecord;
+use crate::content::record::{GOOD_ENOUGH, OwnedRecord};
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::FileClass;
@@ -18,8 +18,6 @@ use std::sync::Arc;
 const READ_BASES_MAX: usize = 64;
 /// The same for databases: SQLite takes over what its log has gathered in one go.
 const READ_BASES_MAX_DATABASE: usize = 4096;
-/// Records up to this size are good enough not to look for a better base.
-const GOOD_ENOUGH: usize = 256;
 
 /// What can be said of a page by what it was before.
 pub(super) enum Encoding {
@@ -53,13 +51,14 @@ impl DeltaPages<'_> {
             state.data_mark = state.data_mark.max(after);
             return Ok(Encoding::Delta(record));
         }
-        let own = match self.base_of_own(inode, addr, changed, about) {
-            Ok(Some(base)) if base.0 == page.0 => return Ok(Encoding::Same),
-            Ok(Some(base)) => self.deltas.encode(index, &base, page, &[], self.deltas.record_max()),
-            Ok(None) => None,
-            Err(e) => return self.pass_by(LOST, inode.ino, Err(e)).map(|_: Option<()>| Encoding::Unreadable),
-        };
-        let most = own.as_ref().map_or(self.deltas.record_max(), |own| own.size() - 1);
+        let base = self.base_of_own(inode, addr, changed, about);
+        let Some(base) = self.pass_by(LOST, inode.ino, base)? else { return Ok(Encoding::Unreadable) };
+        if base.as_ref().is_some_and(|base| base.0 == page.0) {
+            return Ok(Encoding::Same);
+        }
+        let most = self.deltas.record_max();
+        let own = base.and_then(|base| self.deltas.encode(index, &base, page, &[], most));
+        let most = own.as_ref().map_or(most, |own| own.size() - 1);
         // Later some pages that are still dirty have blocks that are not written yet.
         if about.deltas
             && most > GOOD_ENOUGH

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use medfs_codec::Sketch;
 use medfs_format::delta::RawSlice;
-use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Block, Ino};
 use medfs_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -152,10 +152,7 @@ impl Xref {
         if placed || page >= inode.pages() || self.is_compact_page(inode, page) {
             return Ok(None);
         }
-        let addr = self.find_slot(inode, page)?.map_or(NULL_ADDR, |slot| slot.addr());
-        if !is_block(addr) || !self.geo.in_main(addr) {
-            return Ok(None);
-        }
+        let Some(addr) = self.block_of(inode, page)? else { return Ok(None) };
         if let Some(clean) = self.pages.get(inode.ino, page)
             && !state.pages.is_dirty(page)
             && !self.deltas().has_delta(inode, page)?

@@ -24,7 +24,10 @@ pub(crate) mod sqlite_wal;
 use crate::cluster::{ClusterPages, Clusters};
 use crate::content::Content;
 use crate::delta::{DeltaPages, Deltas};
+use crate::error::Result;
+use crate::map::inode::Inode;
 use likeness_index::LikenessIndex;
+use medfs_format::{BlockAddr, is_block};
 use ref_index::RefIndex;
 use retained::RetainedFiles;
 use std::ops::Deref;
@@ -66,6 +69,12 @@ impl Xref {
         self.deltas.over(&self.content)
     }
 
+    /// The address of the block that a page of a file has, where it has one.
+    fn block_of(&self, file: &Inode, page: u64) -> Result<Option<BlockAddr>> {
+        let addr = self.find_slot(file, page)?.map(|slot| slot.addr());
+        Ok(addr.filter(|&addr| is_block(addr) && self.geo.in_main(addr)))
+    }
+
     /// Pages of compressed files.
     pub(crate) fn clusters(&self) -> ClusterPages<'_> {
         self.clusters.over(&self.content)
@@ -79,7 +88,6 @@ mod tests {
     use crate::commit::Commit;
     use crate::content::file::WriteTimes;
     use crate::content::storage::Sources;
-    use crate::map::inode::Inode;
     use medfs_format::Block;
     use medfs_format::node::FileKind;
 

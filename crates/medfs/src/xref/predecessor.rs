@@ -16,7 +16,7 @@ use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use medfs_format::delta::RawSlice;
-use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Block, Ino, is_block};
 use std::sync::Arc;
 
 /// Of the pages of a predecessor that is made from another file, one of so many written as a whole is too
@@ -144,11 +144,8 @@ impl Xref {
                 .lock
                 .try_read()
                 .is_some_and(|state| !state.dead && !state.pages.is_dirty(page) && page < base.pages());
-        let addr = match usable {
-            true => self.find_slot(base, page)?.map_or(NULL_ADDR, |slot| slot.addr()),
-            false => NULL_ADDR,
-        };
-        if let (Some((from, to)), true) = (slice.ranges(), is_block(addr) && self.geo.in_main(addr)) {
+        let addr = if usable { self.block_of(base, page)? } else { None };
+        if let (Some((from, to)), Some(addr)) = (slice.ranges(), addr) {
             repeat.base.0[to].copy_from_slice(&self.base(addr)?.0[from]);
             repeat.slices.push(slice);
             repeat.addrs.push(addr);
@@ -161,10 +158,9 @@ impl Xref {
         let first = index.saturating_sub(AROUND);
         let mut bytes = Vec::with_capacity((2 * AROUND as usize + 1) * BLOCK_SIZE);
         for page in first..(index + AROUND + 1).min(base.pages()) {
-            let addr = self.find_slot(base, page)?.map_or(NULL_ADDR, |slot| slot.addr());
-            match is_block(addr) && self.geo.in_main(addr) {
-                true => bytes.extend_from_slice(&self.base(addr)?.0),
-                false => bytes.extend_from_slice(&Block::ZERO.0),
+            match self.block_of(base, page)? {
+                Some(addr) => bytes.extend_from_slice(&self.base(addr)?.0),
+                None => bytes.extend_from_slice(&Block::ZERO.0),
             }
         }
         let found = NEEDLES.iter().find_map(|&at| {

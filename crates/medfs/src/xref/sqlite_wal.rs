@@ -10,13 +10,13 @@
 use super::Xref;
 use super::predecessor::PredecessorCache;
 use super::sqlite_layout::{Layout, PAGE, PageCopy};
-use crate::content::record::OwnedRecord;
+use crate::content::record::{GOOD_ENOUGH, OwnedRecord};
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::FileClass;
 use crate::ranks;
 use medfs_format::delta::{COMPACT_ROOM, MAX_SLICES, RawSlice};
-use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use medfs_format::{Block, BlockAddr, Ino};
 use medfs_store::Dirty;
 use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::collections::HashMap;
@@ -29,8 +29,6 @@ const MOST_HEADERS: usize = 64;
 const MOST_FRAMES: usize = 4096;
 /// Largest record of a journal or log: three share a compact page.
 const REPEAT_MAX: usize = COMPACT_ROOM / 3;
-/// Records up to this size are good enough not to look for a better base.
-const GOOD_ENOUGH: usize = 256;
 
 /// What a page is nearly made of.
 pub(crate) struct ComposedBase {
@@ -252,8 +250,7 @@ impl Xref {
         if !usable {
             return Ok(());
         }
-        let addr = self.find_slot(source, page)?.map_or(NULL_ADDR, |slot| slot.addr());
-        let (Some((from, to)), true) = (slice.ranges(), is_block(addr) && self.geo.in_main(addr)) else {
+        let (Some((from, to)), Some(addr)) = (slice.ranges(), self.block_of(source, page)?) else {
             return Ok(());
         };
         repeat.base.0[to].copy_from_slice(&self.base(addr)?.0[from]);
