@@ -36,4 +36,12 @@ impl Layout {
         self.set(inode);
         inode.slots(flexible).area()
     }
+
+    /// How many bytes of inline attributes an inode has.
+    pub(crate) fn inline_xattr_bytes(self, flexible: bool) -> usize {
+        let mut block = Block::boxed();
+        let inode: &mut RawInode = block.view_mut();
+        self.set(inode);
+        inode.slots(flexible).inline_xattr_range().len()
+    }
 }

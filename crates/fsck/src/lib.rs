@@ -34,6 +34,8 @@ mod log;
 mod log_addresses;
 mod log_gap;
 mod lost;
+mod lost_clusters;
+mod lost_file;
 mod maker;
 mod medium;
 mod mend;

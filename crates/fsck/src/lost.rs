@@ -14,12 +14,15 @@ use crate::slices::Nids;
 use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::node::{FileKind, NAME_LEN, RawInode};
+use medfs_format::superblock::Feature;
 use medfs_format::{Ino, Nid};
 use std::io;
 
 const NAME: &[u8] = b"lost+found";
 /// Names tried for lost+found, where one is taken by something else, and for a number in it.
 const NAMES_TRIED: u32 = 100;
+/// How messages say where a file was met that no entry names.
+const NO_ENTRY: &str = "without a name";
 
 /// Which way a file came to have no name, and which way it goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,11 +40,17 @@ enum Way {
 impl Walker<'_, '_> {
     /// Gives every unreached inode that can be read a name.
     pub(crate) fn rescue(&mut self) -> io::Result<()> {
+        for ino in self.lost_but_in_log()? {
+            self.maker().inode_of_log(ino, NO_ENTRY)?;
+        }
         let (dirs, files) = self.nameless()?;
         for waiting in [&dirs, &files] {
             for nid in waiting.iter() {
                 self.bring_back(nid, &dirs)?;
             }
+        }
+        for ino in self.lost_inodes()? {
+            self.bring_back_remains(ino)?;
         }
         Ok(())
     }
@@ -68,7 +77,74 @@ impl Walker<'_, '_> {
                 Way::Lost => self.losses.nameless += 1,
             }
         }
+        for ino in self.lost_but_in_log()? {
+            self.maker().inode_of_log(ino, NO_ENTRY)?;
+            self.losses.renamed += 1;
+        }
+        let root = self.image.g.root_ino;
+        for ino in self.lost_inodes()? {
+            let found = self.maker().file_of_remains(ino, root, &[], NO_ENTRY)?;
+            self.losses.nameless += u64::from(found.is_some());
+        }
         Ok(())
+    }
+
+    /// Lost inodes that no entry names, of which the fsync log has newer versions.
+    fn lost_but_in_log(&mut self) -> io::Result<Vec<Ino>> {
+        let mut lost = Vec::new();
+        let mut logged: Vec<Ino> = self.logged.keys().copied().collect();
+        logged.sort_unstable();
+        for ino in logged {
+            let entry = self.image.nat(ino)?;
+            let is_lost = entry.ino.get() == ino && self.image.is_lost_node(ino, entry.block_addr.get())?;
+            if is_lost && self.maker().is_lost(ino)? {
+                lost.push(ino);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Lost inodes that no entry names, of files of which something is left.
+    fn lost_inodes(&mut self) -> io::Result<Vec<Ino>> {
+        let mut lost = Vec::new();
+        if self.image.features.contains(Feature::ENCRYPT) {
+            return Ok(lost); // their keys are lost too
+        }
+        self.unreached(|w, nid| {
+            if w.maker().leaves_a_file(nid)? {
+                lost.push(nid);
+            }
+            Ok(())
+        })?;
+        Ok(lost)
+    }
+
+    /// Makes a file anew whose inode is lost and that no entry names, in lost+found.
+    fn bring_back_remains(&mut self, ino: Ino) -> io::Result<()> {
+        let home = if self.names { self.lost_and_found()? } else { None };
+        let mut to = None;
+        if let Some(home) = home
+            && let Some(name) = self.free_name(home, ino.to_string().as_bytes())?
+            && let Some(spot) = self.maker().room_in(home, &name)?
+        {
+            to = Some((home, name, spot));
+        }
+        let kind = FileKind::Regular;
+        let (parent, name, via) = match &to {
+            Some((home, name, _)) => (*home, &name[..], Via::Dentry(Some(kind))),
+            None => (self.image.g.root_ino, &[][..], Via::Superblock),
+        };
+        let Some((addr, mut block)) = self.maker().file_of_remains(ino, parent, name, NO_ENTRY)? else {
+            return Ok(());
+        };
+        if self.accept(ino, addr, &mut block, parent, via, NO_ENTRY)? == Verdict::Rejected {
+            return Ok(());
+        }
+        let named = match to {
+            Some((home, name, spot)) => self.maker().put(home, spot, &name, ino, kind)?,
+            None => false,
+        };
+        if named { Ok(()) } else { self.keep_nameless() }
     }
 
     /// The directories that nothing reached, and the other files.

@@ -58,14 +58,19 @@ impl Image<'_> {
     /// The blocks that a lost node or inode named, as the summaries say, in the order of their slots. A slot of which
     /// two blocks speak is none.
     pub(crate) fn blocks_of_summaries(&mut self, nid: Nid) -> io::Result<Vec<(u16, BlockAddr)>> {
-        if self.lost_blocks.is_none() {
-            self.lost_blocks = Some(self.find_lost_blocks()?);
-        }
-        let mut blocks = self.lost_blocks.as_mut().and_then(|lost| lost.remove(&nid)).unwrap_or_default();
+        let mut blocks = self.lost_blocks()?.remove(&nid).unwrap_or_default();
         blocks.retain(|(slot, _)| usize::from(*slot) < ADDRS_PER_BLOCK);
         blocks.sort_unstable();
         let of_one = blocks.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == 1);
         Ok(of_one.flatten().copied().collect())
+    }
+
+    /// The blocks of all nodes that are lost, as far as they were not asked for.
+    pub(crate) fn lost_blocks(&mut self) -> io::Result<&mut HashMap<Nid, Vec<(u16, BlockAddr)>>> {
+        if self.lost_blocks.is_none() {
+            self.lost_blocks = Some(self.find_lost_blocks()?);
+        }
+        Ok(self.lost_blocks.as_mut().expect("just found"))
     }
 
     /// Fills an indirect node with the nodes of the file that say that they were below it; how many.

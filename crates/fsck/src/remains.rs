@@ -1,83 +1,155 @@
-//! Files whose inode is lost, made anew of their nodes and blocks: a node's footer says where it was in the file,
-//! and the summaries say which blocks the inode itself named.
+//! What is left of a file whose inode is lost: a node's footer says where it was in the file, and the summaries say
+//! which blocks the inode itself named.
 //!
-//! What only the inode had is lost: mode, owner, times, attributes, and the size, for which that up to the last
-//! page stands. How many addresses it held is taken from other files, or from the last of its own blocks. Where
-//! the volume has compression only a file without holes is made anew, as no mark of a cluster is in it.
+//! Nodes that are lost with the inode have a place where it can be told: one that an indirect node names, an
+//! indirect node above others of the file, a direct node for which one place is left.
 //!
 //! Memory: an entry for each node of a lost inode, of which one pass takes [`MAX_NODES`].
 
-use crate::finding::{Code, counted};
 use crate::image::Image;
-use crate::inode_layout::Layout;
-use crate::maker::Maker;
-use crate::names::is_encrypted;
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::dentry::HIDDEN_LIST;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
-use medfs_format::node::{
-    ADDRS_PER_BLOCK, EXTRA_ISIZE, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawInode, footer,
-};
-use medfs_format::path::{Fanout, NodeKind, first_page, node_kind};
-use medfs_format::superblock::Feature;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
+use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
+use medfs_format::path::{NodeKind, first_page, node_kind};
+use medfs_format::{BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
+use std::collections::BTreeSet;
 use std::io;
 
 /// Nodes of lost inodes taken up in one pass.
 const MAX_NODES: usize = 1 << 20;
-/// Files that are asked for the layout of their inodes.
-const ASKED: u32 = 1000;
+/// Node ids of an indirect node.
+const N: u32 = NIDS_PER_BLOCK as u32;
 /// Places in a file's tree of the nodes that its inode names.
-const BELOW_INODE: [u32; 5] = [1, 2, 3, 4 + NIDS_PER_BLOCK as u32, 5 + 2 * NIDS_PER_BLOCK as u32];
+pub(crate) const BELOW_INODE: [u32; 5] = [1, 2, 3, 4 + N, 5 + 2 * N];
 
 /// What is left of a file whose inode is lost.
-struct Remains {
+pub(crate) struct Remains {
     /// Where the inode was.
-    addr: BlockAddr,
-    /// Its nodes but that of attributes, by their places in its tree.
-    nodes: Vec<(u32, Nid)>,
-    /// How many of its nodes are lost.
-    lost_nodes: u64,
+    pub(crate) addr: BlockAddr,
+    /// Its nodes but that of attributes, by their places in its tree; lost ones too, where these are known.
+    pub(crate) nodes: Vec<(u32, Nid)>,
+    /// How many of its nodes are lost, with their places.
+    pub(crate) lost_nodes: u64,
     /// The blocks that the inode named, by their slots.
-    blocks: Vec<(u16, BlockAddr)>,
+    pub(crate) blocks: Vec<(u16, BlockAddr)>,
 }
 
-/// What the nodes of a file lead to.
-struct Extent {
-    /// The page behind the last one with a block.
-    pages: u64,
+/// What an inode and its nodes lead to.
+#[derive(Default)]
+pub(crate) struct Extent {
+    /// The page behind the last one with content.
+    pub(crate) pages: u64,
     /// Addresses that are no holes, and the nodes.
-    count: u64,
-    /// Whether no page before the last one is a hole.
-    dense: bool,
+    pub(crate) count: u64,
+    /// Slots of compressed clusters that name no block.
+    pub(crate) saved: u64,
+}
+
+impl Extent {
+    /// Adds addresses, the first of them that of `page`; content is before `end`.
+    fn add(&mut self, page: u64, addrs: &[BlockAddr], cluster: usize, end: u64) {
+        for (first, addrs) in (page..).step_by(cluster).zip(addrs.chunks(cluster)) {
+            let is_compressed = addrs[0] == COMPRESS_ADDR;
+            let is_block = |addr: BlockAddr| ![NULL_ADDR, NEW_ADDR, COMPRESS_ADDR].contains(&addr);
+            self.count += addrs.iter().filter(|&&addr| addr != NULL_ADDR).count() as u64;
+            if is_compressed {
+                self.saved += addrs.iter().filter(|&&addr| !is_block(addr)).count() as u64;
+            }
+            let last = addrs.iter().rposition(|&addr| is_block(addr));
+            let pages = if is_compressed { Some(cluster) } else { last.map(|last| last + 1) };
+            if let Some(pages) = pages.filter(|_| first < end) {
+                self.pages = self.pages.max(first + pages as u64);
+            }
+        }
+    }
 }
 
 impl Image<'_> {
     /// What is left of a file whose inode is lost; `None` where it is not lost, or nothing is left.
-    fn remains(&mut self, ino: Ino) -> io::Result<Option<Remains>> {
-        let entry = self.nat(ino)?;
-        let addr = entry.block_addr.get();
-        if entry.ino.get() != ino || !self.is_lost_node(ino, addr)? {
+    pub(crate) fn remains(&mut self, ino: Ino) -> io::Result<Option<Remains>> {
+        if !self.has_remains(ino)? {
             return Ok(None);
         }
-        if self.lost_files.is_none() {
-            self.lost_files = Some(self.find_lost_files()?);
-        }
-        let nids = self.lost_files.as_mut().and_then(|lost| lost.remove(&ino)).unwrap_or_default();
+        let addr = self.nat(ino)?.block_addr.get();
+        let nids = self.lost_files()?.remove(&ino).unwrap_or_default();
         let blocks = self.blocks_of_summaries(ino)?;
-        let mut remains = Remains { addr, nodes: Vec::new(), lost_nodes: 0, blocks };
+        let (mut nodes, mut lost) = (Vec::new(), Vec::new());
         for nid in nids {
             let addr = self.nat(nid)?.block_addr.get();
             let f = *footer(self.cache.get(addr)?);
-            let is_whole = (f.nid.get(), f.ino.get()) == (nid, ino);
-            remains.lost_nodes += u64::from(!is_whole);
-            if is_whole && node_kind(f.node_offset()) != NodeKind::Xattr {
-                remains.nodes.push((f.node_offset(), nid));
+            if (f.nid.get(), f.ino.get()) != (nid, ino) {
+                lost.push(nid);
+            } else if node_kind(f.node_offset()) != NodeKind::Xattr {
+                nodes.push((f.node_offset(), nid));
             }
         }
-        remains.nodes.sort_unstable();
-        remains.nodes.dedup_by_key(|(offset, _)| *offset);
-        Ok((!remains.blocks.is_empty() || !remains.nodes.is_empty()).then_some(remains))
+        nodes.sort_unstable();
+        nodes.dedup_by_key(|(offset, _)| *offset);
+        let is_dense = !blocks.is_empty() && blocks.iter().zip(0..).all(|((slot, _), at)| *slot == at);
+        let lost_nodes = self.place_lost(&mut nodes, lost, is_dense)?;
+        Ok((!blocks.is_empty() || !nodes.is_empty()).then_some(Remains { addr, nodes, lost_nodes, blocks }))
+    }
+
+    /// Whether an inode is lost, and blocks or nodes of it are not.
+    pub(crate) fn has_remains(&mut self, ino: Ino) -> io::Result<bool> {
+        let entry = self.nat(ino)?;
+        Ok(entry.ino.get() == ino
+            && self.is_lost_node(ino, entry.block_addr.get())?
+            && (self.lost_blocks()?.contains_key(&ino) || self.lost_files()?.contains_key(&ino)))
+    }
+
+    /// The nodes of files whose inode is lost, as far as they were not asked for.
+    fn lost_files(&mut self) -> io::Result<&mut HashMap<Ino, Vec<Nid>>> {
+        if self.lost_files.is_none() {
+            self.lost_files = Some(self.find_lost_files()?);
+        }
+        Ok(self.lost_files.as_mut().expect("just found"))
+    }
+
+    /// Adds the lost nodes of a file whose place can be told; how many others there are.
+    fn place_lost(
+        &mut self,
+        nodes: &mut Vec<(u32, Nid)>,
+        mut lost: Vec<Nid>,
+        is_dense: bool,
+    ) -> io::Result<u64> {
+        let mut placed = Vec::new();
+        for &(offset, nid) in nodes.iter().filter(|(offset, _)| node_kind(*offset) == NodeKind::Indirect) {
+            let addr = self.nat(nid)?.block_addr.get();
+            let node: &RawIndirectNode = self.cache.get(addr)?.view();
+            let apart = if offset == BELOW_INODE[4] { N + 1 } else { 1 };
+            let below = node.nid.iter().zip(0..).filter(|(nid, _)| lost.contains(&nid.get()));
+            placed.extend(below.map(|(nid, at)| (offset + 1 + at * apart, nid.get())));
+        }
+        lost.retain(|nid| placed.iter().all(|(_, known)| known != nid));
+        let named = self.lost_blocks()?;
+        let (mut direct, mut others): (Vec<Nid>, Vec<Nid>) =
+            lost.into_iter().partition(|nid| named.contains_key(nid));
+        let has = |place: u32| nodes.iter().any(|(offset, _)| *offset == place);
+        for (place, last) in [(3, 3 + N), (4 + N, 4 + 2 * N), (5 + 2 * N, u32::MAX)] {
+            let is_above = nodes.iter().any(|(offset, _)| (place + 1..=last).contains(offset));
+            if is_above
+                && !has(place)
+                && let Some(nid) = others.pop()
+            {
+                placed.push((place, nid));
+            }
+        }
+        if let ([nid], true) = (&direct[..], others.is_empty()) {
+            let place = match (has(1), has(2)) {
+                (false, true) => Some(1),
+                (true, false) => Some(2),
+                (false, false) if is_dense => Some(1),
+                _ => None,
+            };
+            if let Some(place) = place {
+                placed.push((place, *nid));
+                direct.clear();
+            }
+        }
+        nodes.append(&mut placed);
+        nodes.sort_unstable();
+        Ok((direct.len() + others.len()) as u64)
     }
 
     /// The nodes of all files whose inode is lost.
@@ -107,167 +179,52 @@ impl Image<'_> {
         Ok(lost)
     }
 
-    /// What direct nodes and blocks of a file lead to, before `end`.
-    fn extent(&mut self, remains: &Remains, fanout: Fanout, end: u64) -> io::Result<Extent> {
-        let mut extent = Extent { pages: 0, count: 1 + remains.nodes.len() as u64, dense: true };
-        let mut add = |page: u64, addr: BlockAddr| {
-            extent.count += 1;
-            if addr != NEW_ADDR && page < end {
-                extent.dense &= page == extent.pages;
-                extent.pages = page + 1;
-            }
-        };
-        remains.blocks.iter().for_each(|&(slot, addr)| add(slot.into(), addr));
-        for &(offset, nid) in &remains.nodes {
-            let Some(first) = first_page(offset, fanout) else { continue };
-            let addr = self.nat(nid)?.block_addr.get();
-            let node: &RawDirectNode = self.cache.get(addr)?.view();
-            let addrs = (first..first + ADDRS_PER_BLOCK as u64).zip(node.addr.map(|addr| addr.get()));
-            addrs.filter(|(_, addr)| *addr != NULL_ADDR).for_each(|(page, addr)| add(page, addr));
+    /// The addresses of a direct node, also of one that is lost.
+    pub(crate) fn addrs_of(&mut self, nid: Nid) -> io::Result<Vec<BlockAddr>> {
+        let addr = self.nat(nid)?.block_addr.get();
+        let block = self.cache.get(addr)?;
+        if footer(block).nid.get() == nid {
+            return Ok(block.view::<RawDirectNode>().addr.iter().map(|addr| addr.get()).collect());
+        }
+        let mut addrs = vec![NULL_ADDR; ADDRS_PER_BLOCK];
+        let known = self.lost_blocks()?.get(&nid);
+        for (slot, addr) in
+            known.into_iter().flatten().filter(|(slot, _)| usize::from(*slot) < ADDRS_PER_BLOCK)
+        {
+            addrs[usize::from(*slot)] = *addr;
+        }
+        Ok(addrs)
+    }
+
+    /// What an inode and its nodes lead to; content is before page `end`.
+    pub(crate) fn extent(&mut self, inode: &RawInode, nodes: &[(u32, Nid)], end: u64) -> io::Result<Extent> {
+        let slots = inode.slots(self.flexible());
+        let mut extent = Extent { count: 1 + nodes.len() as u64, ..Extent::default() };
+        let own: Vec<_> = inode.i_addr[slots.extra..][..slots.addrs()].iter().map(|a| a.get()).collect();
+        extent.add(0, &own, slots.cluster, end);
+        for &(offset, nid) in nodes {
+            let Some(first) = first_page(offset, slots.fanout()) else { continue };
+            let addrs = self.addrs_of(nid)?;
+            extent.add(first, &addrs[..slots.addrs_per_block()], slots.cluster, end);
         }
         Ok(extent)
     }
-}
 
-impl Maker<'_, '_> {
-    /// An inode for a file that an entry names and whose own is lost, with its block; `None` where it is not lost, or
-    /// nothing of the file is left, or nobody could tell what that is.
-    pub(crate) fn file_of_remains(
+    /// The pages of which a file has records in compact pages; `None` where it has no such page.
+    pub(crate) fn compact_records_of(
         &mut self,
         ino: Ino,
-        parent: Ino,
-        name: &[u8],
-        place: &str,
-    ) -> io::Result<Option<(BlockAddr, Box<Block>)>> {
-        if self.logged.contains_key(&ino) || !self.is_lost(ino)? || self.is_own_list(parent, name) {
-            return Ok(None);
-        }
-        let Some((_, above)) = self.readable_inode(parent)? else { return Ok(None) };
-        let above: &RawInode = above.view();
-        if is_encrypted(above) {
-            return Ok(None); // the key is among the lost attributes
-        }
-        let Some(remains) = self.image.remains(ino)? else { return Ok(None) };
-        let layout = self.layout_of(&remains)?;
-        let flexible = self.rules.flexible();
-        let mut block = Block::boxed();
-        let inode: &mut RawInode = block.view_mut();
-        layout.set(inode);
-        let slots = inode.slots(flexible);
-        let end = if self.has_zones() { delta::compact_start(slots.fanout()) } else { u64::MAX };
-        let extent = self.image.extent(&remains, slots.fanout(), end)?;
-        if self.image.features.contains(Feature::COMPRESSION) && !extent.dense {
-            return Ok(None);
-        }
-        inode.i_mode = (FileKind::Regular.mode_bits() | 0o600).into();
-        inode.i_links = 1.into();
-        (inode.i_uid, inode.i_gid) = (above.i_uid, above.i_gid);
-        (inode.i_atime, inode.i_ctime, inode.i_mtime) = (above.i_mtime, above.i_mtime, above.i_mtime);
-        inode.i_size = (extent.pages * BLOCK_SIZE as u64).into();
-        inode.i_blocks = extent.count.into();
-        inode.i_pino = parent.into();
-        inode.i_namelen = (name.len() as u32).into();
-        inode.i_name[..name.len()].copy_from_slice(name);
-        for &(slot, addr) in remains.blocks.iter().filter(|(slot, _)| usize::from(*slot) < slots.area()) {
-            inode.i_addr[slots.extra + usize::from(slot)] = addr.into();
-        }
-        for &(offset, nid) in &remains.nodes {
-            if let Some(at) = BELOW_INODE.iter().position(|below| *below == offset) {
-                inode.i_nid[at] = nid.into();
-            }
-        }
-        self.image.sign(&mut block, ino, ino, 0);
-        self.tell_remains(ino, &remains, &extent, slots.area(), place);
-        self.anew.files.insert(ino);
-        let new = if self.fix { self.replace_inode(ino, &mut block)? } else { None };
-        if new.is_none() {
-            self.write_inode(remains.addr, &mut block)?; // the volume is full, or it is a check
-        }
-        Ok(Some((new.unwrap_or(remains.addr), block)))
-    }
-
-    /// Whether it is the list of slices, which a repair makes anew as a whole.
-    fn is_own_list(&self, parent: Ino, name: &[u8]) -> bool {
-        self.has_zones() && parent == self.image.g.root_ino && name == HIDDEN_LIST
-    }
-
-    fn tell_remains(&mut self, ino: Ino, remains: &Remains, extent: &Extent, area: usize, place: &str) {
-        let own = extent.pages.min(area as u64);
-        let missing =
-            if self.image.all_summaries { 0 } else { own.saturating_sub(remains.blocks.len() as u64) };
-        let mut text = format!(
-            "{place}: inode {ino} is lost; a repair makes it again from {} and {}, with a size up to its last page, \
-             {}; mode, owner, times and attributes are lost",
-            counted(remains.nodes.len() as u64, "node"),
-            counted(remains.blocks.len() as u64, "block"),
-            extent.pages * BLOCK_SIZE as u64,
-        );
-        if missing > 0 {
-            text += &format!(
-                "; {} at its beginning may be missing",
-                counted(missing * BLOCK_SIZE as u64, "byte")
-            );
-        }
-        if remains.lost_nodes > 0 {
-            text += &format!("; what {} led to is missing", counted(remains.lost_nodes, "node"));
-        }
-        if self.has_zones() {
-            text += "; what deltas in the inode changed or added is lost";
-        }
-        self.findings.add(Code::FileRebuilt, text);
-        self.losses.rebuilt += 1;
-        self.losses.cut += u64::from(missing + remains.lost_nodes > 0);
-        if missing > 0 {
-            let held = |page: u64| remains.blocks.iter().any(|(slot, _)| u64::from(*slot) == page);
-            (0..own).filter(|page| !held(*page)).for_each(|page| self.cuts.add(ino, page, 1));
-        }
-    }
-
-    /// The layout that an inode had, as far as can be told.
-    fn layout_of(&mut self, remains: &Remains) -> io::Result<Layout> {
-        let flexible = self.rules.flexible();
-        let top = remains.blocks.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
-        if self.anew.layouts.is_none() {
-            self.anew.layouts = Some(self.layouts_of_others()?);
-        }
-        let known = self.anew.layouts.as_deref().unwrap_or_default();
-        let exact = known.iter().find(|layout| !remains.nodes.is_empty() && layout.area(flexible) == top);
-        let fits = exact.or_else(|| known.iter().find(|layout| layout.area(flexible) >= top));
-        let widest = || {
-            let has_extra = self.rules.features.contains(Feature::EXTRA_ATTR);
-            match has_extra {
-                true => {
-                    Layout { inline: Inline::EXTRA_ATTR.bits(), extra_isize: EXTRA_ISIZE, inline_xattr: 0 }
+        remains: &Remains,
+    ) -> io::Result<Option<BTreeSet<u32>>> {
+        let mut pages = None;
+        for &(_, nid) in remains.nodes.iter().filter(|(offset, _)| *offset > BELOW_INODE[4] + 1) {
+            for addr in self.addrs_of(nid)?.into_iter().filter(|&addr| self.g.in_main(addr)) {
+                if let Ok((_, records)) = delta::compact_records(self.cache.get(addr)?, ino) {
+                    let known = pages.get_or_insert_with(BTreeSet::new);
+                    known.extend(records.iter().map(|record| record.index));
                 }
-                false => Layout { inline: 0, extra_isize: 0, inline_xattr: 0 },
             }
-        };
-        Ok(fits.copied().unwrap_or_else(widest))
-    }
-
-    /// The layouts of the volume's files, those of most of them first.
-    fn layouts_of_others(&mut self) -> io::Result<Vec<Layout>> {
-        let mut counts: HashMap<Layout, u32> = HashMap::new();
-        let mut asked = 0;
-        self.each_node(|w, nid| {
-            let addr = w.image.nat(nid)?.block_addr.get();
-            if asked == ASKED || !w.image.g.in_main(addr) {
-                return Ok(());
-            }
-            let f = *footer(w.image.cache.get(addr)?);
-            if (f.nid.get(), f.ino.get()) != (nid, nid) {
-                return Ok(());
-            }
-            let mut inode = Box::new(w.image.cache.get(addr)?.view::<RawInode>().clone());
-            let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
-            if is_file && !w.rules.is_doubtful(&inode) && w.rules.vet(&mut inode, nid).is_ok() {
-                asked += 1;
-                *counts.entry(Layout::of(&inode)).or_default() += 1;
-            }
-            Ok(())
-        })?;
-        let mut layouts: Vec<_> = counts.into_iter().collect();
-        layouts.sort_unstable_by_key(|(layout, count)| (std::cmp::Reverse(*count), layout.inline_xattr));
-        Ok(layouts.into_iter().map(|(layout, _)| layout).collect())
+        }
+        Ok(pages)
     }
 }

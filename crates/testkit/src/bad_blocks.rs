@@ -11,8 +11,10 @@
 //!   latest.
 //! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck,
 //!   the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
-//!   its content. Of one whose inode alone was lost the blocks and nodes are left: it is in its place with its
-//!   pages, and a size that is none too small. Of other files whose inode was struck nothing is asked.
+//!   its content. Of one whose inode was lost the blocks and nodes are left: it is in its place with its pages,
+//!   but for those of which the inode had deltas, and with a size that is none too small. So it is where an
+//!   indirect node was lost with the inode; where a direct one was, pages may be holes. Of other files whose
+//!   inode was struck nothing is asked.
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
 //!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
 //!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
@@ -32,8 +34,8 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::node::{FileFlags, RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{Block, Geometry, nat};
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{Block, Geometry, delta, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};
 use rand::Rng;
@@ -107,9 +109,9 @@ pub struct Volume {
     compressed: BTreeSet<Ino>,
     /// Files with blocks or nodes beside their inode, not counting that of attributes.
     spread: BTreeSet<Ino>,
-    /// What the volume has, and whether deltas are among it.
-    features: Feature,
-    has_deltas: bool,
+    /// Which inode each block of one holds, and of which pages it has deltas.
+    inodes: BTreeMap<u64, Ino>,
+    in_zone: BTreeMap<Ino, BTreeSet<u64>>,
     /// Whether the checkpoint has the newest summaries of all logs.
     whole_summaries: bool,
     /// Whether the fsync log has shared nodes.
@@ -158,6 +160,18 @@ fn number(record: &Record, field: &str) -> u32 {
     }
 }
 
+/// The pages of which the zone of an inode has deltas.
+fn pages_in_zone(block: &Block, ino: Ino) -> BTreeSet<u64> {
+    let inode: &RawInode = block.view();
+    if inode.inline().contains(medfs_format::node::Inline::DATA) {
+        return BTreeSet::new();
+    }
+    let area = &block.0[inode.slots(true).inline_xattr_range()];
+    let zone = delta::zone_range(area).map(|range| &area[range]);
+    let records = zone.map_or(Vec::new(), |zone| delta::parse_prefix(zone, ino).0);
+    records.into_iter().map(|record| record.index.into()).collect()
+}
+
 impl Volume {
     /// Looks a sound volume over. `made_from`: files with deltas that are made of blocks of another file.
     pub fn new(name: impl Into<String>, dev: MemDevice, made_from: &[(Ino, Ino)]) -> Volume {
@@ -174,8 +188,8 @@ impl Volume {
             reverting: Vec::new(),
             compressed: BTreeSet::new(),
             spread: BTreeSet::new(),
-            features: Feature::empty(),
-            has_deltas: false,
+            inodes: BTreeMap::new(),
+            in_zone: BTreeMap::new(),
             whole_summaries: false,
             shared: false,
             targets: Vec::new(),
@@ -202,8 +216,6 @@ impl Volume {
         let block = self.block(0);
         let sb = RawSuperblock::in_block(&block);
         let g = sb.validate().expect("a volume");
-        self.features = sb.features();
-        self.has_deltas = sb.is_delta_volume();
         self.add(0u32, Part::Superblock);
         self.add(1u32, Part::Superblock);
         let in_force = self.packs(&g);
@@ -272,6 +284,8 @@ impl Volume {
         let part = match node_kind(f.node_offset()) {
             NodeKind::Inode => {
                 let dir = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+                self.inodes.insert(addr.into(), ino);
+                self.in_zone.insert(ino, pages_in_zone(&block, ino));
                 if inode.flags().contains(FileFlags::COMPR) {
                     self.compressed.insert(ino);
                 }

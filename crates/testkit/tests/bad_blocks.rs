@@ -367,6 +367,30 @@ fn files_that_lost_their_inode_alone() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Lost inodes of files, each with a node of the file that is lost too, or with a block of what leads to it.
+/// `MEDFS_BLOCKS` is how many groups of each volume, then of all.
+#[test]
+fn files_that_lost_more_than_their_inode() {
+    let (seed, most) = (sample_seed(), variable("MEDFS_BLOCKS"));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    let mut kinds = kinds();
+    kinds.shuffle(&mut rng);
+    kinds.truncate(if most.is_some() { kinds.len() } else { 4 });
+    let most = most.unwrap_or(2) as usize;
+    for volume in kinds.iter().map(|make| make()) {
+        for group in volume.groups_with_inodes().into_iter().choose_multiple(&mut rng, most) {
+            for damage in [Damage::Unreadable, Damage::Random] {
+                let hits: Vec<_> = group.iter().rev().map(|target| (*target, damage)).collect();
+                tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
+                tally.count(&volume, &hits, volume.rescue(&hits, &mut rng), seed);
+            }
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Some blocks of each part of some volumes: files are brought off them.
 #[test]
 fn files_are_brought_past_some_blocks() {

@@ -14,6 +14,7 @@ mod faults;
 mod interrupted;
 mod junk;
 mod medium;
+mod remains;
 mod removed;
 mod rescue;
 mod shared;

@@ -12,49 +12,49 @@ use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Repair, Report, check, repair};
 use std::sync::Arc;
 
-type Faulty = Arc<FaultDevice<MemDevice>>;
+pub(crate) type Faulty = Arc<FaultDevice<MemDevice>>;
 
-fn ino(dev: &MemDevice, path: &str) -> Ino {
+pub(crate) fn ino(dev: &MemDevice, path: &str) -> Ino {
     number(Dump::open(dev).unwrap().path(path).unwrap().get("ino"))
 }
 
-fn node_addr(dev: &MemDevice, nid: u32) -> u64 {
+pub(crate) fn node_addr(dev: &MemDevice, nid: u32) -> u64 {
     number(Dump::open(dev).unwrap().nat(nid).unwrap().get("block_addr")).into()
 }
 
-fn superblock(dev: &MemDevice, field: &str) -> u64 {
+pub(crate) fn superblock(dev: &MemDevice, field: &str) -> u64 {
     number(Dump::open(dev).unwrap().superblock().get(field)).into()
 }
 
 /// Address in a slot of an inode of a volume with extra attributes (36 bytes), or without.
-fn addr_of(dev: &MemDevice, ino: Ino, page: usize) -> u32 {
+pub(crate) fn addr_of(dev: &MemDevice, ino: Ino, page: usize) -> u32 {
     let block = read_block(dev, node_addr(dev, ino)).unwrap();
     let inode: &RawInode = block.view();
     inode.i_addr[inode.extra().map_or(0, |e| usize::from(e.i_extra_isize.get()) / 4) + page].get()
 }
 
 /// A device one of whose blocks cannot be read until it is written.
-fn without(dev: &MemDevice, block: u64) -> Faulty {
+pub(crate) fn without(dev: &MemDevice, block: u64) -> Faulty {
     let faulty = Arc::new(FaultDevice::new(dev.snapshot(), 1));
     faulty.arm(Fault::on(Kind::Read, Effect::IO).within(block..block + 1).until_written());
     faulty
 }
 
-fn checked(dev: &dyn BlockDevice) -> Report {
+pub(crate) fn checked(dev: &dyn BlockDevice) -> Report {
     check(dev, &Options::default(), &mut |_| {}).expect("a check ends")
 }
 
-fn repaired(dev: &dyn BlockDevice) -> Repair {
+pub(crate) fn repaired(dev: &dyn BlockDevice) -> Repair {
     repair(dev, &Options::default(), &mut |_| {}).expect("a repair ends")
 }
 
-fn opened(dev: Arc<dyn BlockDevice>) -> Volume {
+pub(crate) fn opened(dev: Arc<dyn BlockDevice>) -> Volume {
     let clock = ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 });
     Volume::open(dev, MountOptions::default(), Arc::new(clock)).expect("the volume opens")
 }
 
 /// The content of a file, by its number; what cannot be read is `None`.
-fn content(v: &Volume, ino: Ino) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn content(v: &Volume, ino: Ino) -> Vec<Option<Vec<u8>>> {
     let pages = v.getattr(ino).expect("attributes").size.div_ceil(BLOCK_SIZE as u64);
     let page = |index: u64| {
         let mut bytes = vec![0; BLOCK_SIZE];
@@ -64,7 +64,7 @@ fn content(v: &Volume, ino: Ino) -> Vec<Option<Vec<u8>>> {
     (0..pages).map(page).collect()
 }
 
-fn pages_of(content: &[u8]) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn pages_of(content: &[u8]) -> Vec<Option<Vec<u8>>> {
     content.chunks(BLOCK_SIZE).map(|page| Some(page.to_vec())).collect()
 }
 
@@ -141,10 +141,10 @@ fn an_unreadable_node_or_dentry_block_costs_what_is_in_it_alone() {
 }
 
 /// Pages of the sparse file that have blocks, each with the one behind it.
-const SPARSE: [u64; 5] = [930, 1950, 2990, 1_100_000, 2_200_000];
+pub(crate) const SPARSE: [u64; 5] = [930, 1950, 2990, 1_100_000, 2_200_000];
 
 /// A volume with a file that has nodes, and a sparse one that has nodes of each kind.
-fn large_files(features: &str) -> (MemDevice, [Ino; 2]) {
+pub(crate) fn large_files(features: &str) -> (MemDevice, [Ino; 2]) {
     let dev = Arc::new(medfs_testkit::images::formatted(64, features).snapshot());
     let v = opened(dev.clone());
     let files = ["file", "sparse"].map(|name| {
@@ -158,96 +158,6 @@ fn large_files(features: &str) -> (MemDevice, [Ino; 2]) {
     v.close().expect("close");
     drop(v);
     (dev.snapshot(), files)
-}
-
-/// Of a file whose inode cannot be read, or is another block, its nodes and its own blocks are left: it is
-/// there again, under each of its names.
-#[test]
-fn a_file_whose_inode_is_lost_is_made_of_its_nodes() {
-    use medfs_testkit::images::{COMPRESSED, FEATURE_SETS};
-    for features in [FEATURE_SETS[0], FEATURE_SETS[1], COMPRESSED[0]] {
-        let (dev, [file, sparse]) = large_files(features);
-        let dev = Arc::new(dev);
-        let v = opened(dev.clone());
-        let dir = NewFile { kind: FileKind::Directory, perm: 0o755, umask: 0, uid: 3, gid: 4, rdev: 0 };
-        let dir = v.create(v.root(), b"dir", &dir).expect("create").ino;
-        v.link(file, dir, b"other name").expect("link");
-        v.close().expect("close");
-        drop(v);
-        let whole = content(&opened(Arc::new(dev.snapshot())), file);
-        for damage in 0..3 {
-            let addr = node_addr(&dev, file);
-            let faulty = without(&dev, addr);
-            if damage > 0 {
-                let junk = if damage == 1 { Block::ZERO } else { Block([0xa5; BLOCK_SIZE]) };
-                faulty.inner().write(addr, &[&junk], META).unwrap();
-                faulty.heal();
-            }
-            let what = format!("{features:?}, damage {damage}");
-            let found = checked(&*faulty);
-            let told = |f: &medfs_fsck::Finding| {
-                f.code == Code::FileRebuilt && f.message.contains("a size up to its last page, 6144000;")
-            };
-            assert!(found.findings.iter().any(told), "{what}: {:?}", found.findings);
-            assert_eq!((found.losses.lost, found.losses.cut), (0, 0), "{what}");
-            let done = repaired(&*faulty);
-            assert_eq!(done.after.findings, [], "{what}");
-            assert_eq!(done.before, found, "{what}: a check tells what a repair does");
-            let v = opened(faulty.clone());
-            assert!(content(&v, file) == whole, "{what}");
-            let attr = v.lookup(v.root(), b"file").expect("it has its name");
-            let owner = v.getattr(v.root()).expect("attributes").uid;
-            assert_eq!((attr.ino, attr.nlink, attr.perm, attr.uid), (file, 2, 0o600, owner), "{what}");
-            assert_eq!(v.lookup(dir, b"other name").expect("and the other one").ino, file, "{what}");
-            v.write(file, 2000 * BLOCK_SIZE as u64, b"more").expect("it is a file as any other");
-            v.close().expect("close");
-            assert_eq!(checked(&*faulty).findings, [], "{what}");
-        }
-        let faulty = without(&dev, node_addr(&dev, sparse));
-        let done = repaired(&*faulty);
-        assert_eq!(done.after.findings, [], "{features:?}");
-        let v = opened(faulty);
-        if features == COMPRESSED[0] {
-            // Holes may be compressed clusters.
-            assert!(v.lookup(v.root(), b"sparse").is_err());
-            continue;
-        }
-        let size = v.lookup(v.root(), b"sparse").expect("it has its name").size;
-        assert_eq!(size, (SPARSE[4] + 2) * BLOCK_SIZE as u64, "{features:?}");
-        for page in SPARSE {
-            let mut bytes = vec![0; 2 * BLOCK_SIZE];
-            v.read(sparse, page * BLOCK_SIZE as u64, &mut bytes).expect("readable");
-            assert!(bytes == noise(page, 2 * BLOCK_SIZE), "{features:?}, page {page}");
-        }
-    }
-}
-
-/// Where a summary is lost too, the pages that the inode alone led to are holes, and the finding counts them.
-#[test]
-fn of_a_file_whose_inode_is_lost_it_is_said_what_is_missing() {
-    let (dev, [file, _]) = large_files("");
-    let whole = content(&opened(Arc::new(dev.snapshot())), file);
-    let segment = (addr_of(&dev, file, 0) - superblock(&dev, "main_blkaddr") as u32) / 512;
-    let in_segment = |page: &usize| {
-        (addr_of(&dev, file, *page) - superblock(&dev, "main_blkaddr") as u32) / 512 == segment
-    };
-    let missing = (0..800).filter(in_segment).count();
-    assert!(missing > 100, "{missing}");
-    let faulty = without(&dev, node_addr(&dev, file));
-    let summary = superblock(&dev, "ssa_blkaddr") + u64::from(segment);
-    faulty.arm(Fault::on(Kind::Read, Effect::IO).within(summary..summary + 1).until_written());
-    let done = repaired(&*faulty);
-    let text = format!("; {} bytes at its beginning may be missing", missing * BLOCK_SIZE);
-    assert!(
-        done.before.findings.iter().any(|f| f.message.contains(&text)),
-        "{text}: {:?}",
-        done.before.findings
-    );
-    assert_eq!((done.after.findings.len(), done.before.losses.cut), (0, 1));
-    let found = content(&opened(faulty), file);
-    assert_eq!(found.len(), whole.len());
-    let holes = found.iter().zip(&whole).filter(|(is, was)| is != was).count();
-    assert_eq!(holes, missing);
 }
 
 /// The summaries know the blocks of a direct node, the footers of its nodes those of an indirect one.
@@ -287,7 +197,7 @@ fn a_node_below_an_inode_that_cannot_be_read_costs_nothing() {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 3 + i / BLOCK_SIZE * 7 + seed as usize * 31) as u8 | 1).collect()
 }
 

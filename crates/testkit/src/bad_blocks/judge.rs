@@ -18,7 +18,7 @@ impl Volume {
         }
         let by_ino: BTreeMap<Ino, Id> = found.inodes().map(|(id, inode)| (inode.ino, id)).collect();
         for (id, inode) in self.shown.inodes() {
-            let hit = self.own.get(&inode.ino).is_some_and(|own| !own.is_disjoint(&struck));
+            let hit = self.is_hit(inode.ino, hits);
             let versions: Vec<&Inode> = allowed
                 .iter()
                 .filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino).map(|(_, i)| i))
@@ -38,7 +38,7 @@ impl Volume {
                 return fail("content", format!("{path} (inode {}): {e}", inode.ino));
             }
             if allowed.len() == 1 {
-                self.judge_place(id, at, found, hits, inode)?;
+                self.judge_place(id, at, found, hits, &struck)?;
             }
         }
         Ok(())
@@ -73,35 +73,95 @@ impl Volume {
         self.targets.iter().filter(is_one).copied().collect()
     }
 
-    /// Whether a file has lost its inode alone, and is made of what is left. On a volume with compression holes may
-    /// be compressed clusters.
+    /// Whether a file has lost its inode, and beside it nodes at most, and is made of what is left. What leads to it
+    /// may be struck too.
     fn is_left_without_inode(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
-        let [(Target { block, part: Part::Inode(false) }, damage)] = hits else { return false };
-        *damage != Damage::Flipped
-            && inode.kind == FileKind::Regular
-            && self.own[&inode.ino].contains(block)
-            && self.spread.contains(&inode.ino)
-            && !self.features.contains(Feature::COMPRESSION)
+        let Some(own) = self.own.get(&inode.ino) else { return false };
+        let mut is_lost = false;
+        for (target, damage) in hits {
+            let is_own = own.contains(&target.block);
+            match target.part {
+                Part::Inode(_) if self.inodes.get(&target.block) == Some(&inode.ino) => {
+                    is_lost = *damage != Damage::Flipped;
+                }
+                Part::Direct | Part::Indirect if is_own && *damage == Damage::Flipped => return false,
+                Part::Direct | Part::Indirect | Part::Dentries | Part::Inode(_) => {}
+                _ => return false,
+            }
+        }
+        is_lost && inode.kind == FileKind::Regular && self.spread.contains(&inode.ino)
     }
 
-    /// Judges a file that was made anew without its inode. What the inode had of deltas nobody else has.
-    fn judge_made_anew(&self, was: &Inode, is: &Inode) -> Result<(), String> {
-        if self.has_deltas {
-            return Ok(());
-        }
+    /// Judges a file that was made anew without its inode. What the inode had of deltas nobody else has, and where a
+    /// direct node was in the file nobody knows who has lost both.
+    fn judge_made_anew(&self, was: &Inode, is: &Inode, hits: &[(Target, Damage)]) -> Result<(), String> {
+        let own = &self.own[&was.ino];
+        let has_lost = |part: Part| hits.iter().any(|(t, _)| t.part == part && own.contains(&t.block));
+        let (may_have_holes, deltas) = (has_lost(Part::Direct), &self.in_zone[&was.ino]);
         let (size, end) = (is.content.size(), was.content.size().next_multiple_of(PAGE));
-        let full = was.content.pages().filter(|(_, page)| page.iter().any(|&b| b != 0));
+        let full = was.content.pages().filter(|(index, page)| {
+            page.iter().any(|&b| b != 0)
+                && !may_have_holes
+                && !deltas.contains(index)
+                && !self.is_of_shared_nodes(was, *index)
+        });
         let least = full.map(|(index, _)| (index + 1) * PAGE).max().unwrap_or(0).min(was.content.size());
         if !(least..=end).contains(&size) {
             return Err(format!("size {size} instead of {}", was.content.size()));
         }
         for (index, _) in was.content.pages().chain(is.content.pages()) {
+            if deltas.contains(&index) || self.is_of_shared_nodes(was, index) {
+                continue;
+            }
             let (was, is) = (was.content.page(index), is.content.page(index));
-            if was != is && (self.whole_summaries || is.iter().any(|&b| b != 0)) {
+            let may_be_hole = may_have_holes || !self.whole_summaries;
+            if was != is && (!may_be_hole || is.iter().any(|&b| b != 0)) {
                 return Err(format!("page {index} is another one"));
             }
         }
         Ok(())
+    }
+
+    /// Whether a page may be what nodes of the log say that files share: deltas of the inode block that was lost.
+    fn is_of_shared_nodes(&self, inode: &Inode, page: u64) -> bool {
+        let before = self.at_checkpoint.inodes().find(|(_, before)| before.ino == inode.ino);
+        self.shared && before.is_none_or(|(_, before)| before.content.page(page) != inode.content.page(page))
+    }
+
+    /// Groups of blocks whose loss leaves a file without its inode and without something beside it: a node, or what
+    /// leads to it.
+    pub fn groups_with_inodes(&self) -> Vec<Vec<Target>> {
+        let mut groups = Vec::new();
+        let files =
+            self.shown.inodes().filter(|(_, inode)| self.spread.contains(&inode.ino) && !inode.is_dir());
+        for (id, inode) in files {
+            let above = self.shown.names_of(id).into_iter().map(|(dir, _)| self.shown.inode(dir).ino);
+            let beside: BTreeSet<u64> = above
+                .filter_map(|dir| self.own.get(&dir))
+                .chain(self.own.get(&inode.ino))
+                .flatten()
+                .copied()
+                .collect();
+            let own = |t: &&Target| self.inodes.get(&t.block) == Some(&inode.ino);
+            let Some(lost) = self.targets.iter().find(own) else { continue };
+            let parts = [Part::Direct, Part::Indirect, Part::Dentries, Part::Inode(true)];
+            let others = self.targets.iter().filter(|t| beside.contains(&t.block) && parts.contains(&t.part));
+            groups.extend(others.map(|other| vec![*lost, *other]));
+        }
+        groups
+    }
+
+    /// Whether a struck block is one of a file's, or of a file that it is made from. One that has lost its inode
+    /// alone has all the blocks that others are made from.
+    fn is_hit(&self, ino: Ino, hits: &[(Target, Damage)]) -> bool {
+        let only_lends = |(target, damage): &(Target, Damage)| {
+            let owner = self.inodes.get(&target.block).filter(|owner| **owner != ino);
+            hits.len() == 1
+                && *damage != Damage::Flipped
+                && owner.is_some_and(|owner| self.spread.contains(owner))
+        };
+        let own = self.own.get(&ino);
+        own.is_some_and(|own| hits.iter().any(|hit| own.contains(&hit.0.block) && !only_lends(hit)))
     }
 
     pub(super) fn is_struck(&self, ino: Ino, struck: &BTreeSet<u64>) -> bool {
@@ -117,7 +177,7 @@ impl Volume {
         struck: &BTreeSet<u64>,
     ) -> Result<(), String> {
         if self.is_left_without_inode(was, hits) {
-            return self.judge_made_anew(was, is);
+            return self.judge_made_anew(was, is, hits);
         }
         if hit {
             let own = &self.own[&was.ino];
@@ -165,9 +225,9 @@ impl Volume {
         at: Id,
         found: &Model,
         hits: &[(Target, Damage)],
-        inode: &Inode,
+        struck: &BTreeSet<u64>,
     ) -> Result<(), Failure> {
-        let struck: &BTreeSet<u64> = &hits.iter().map(|(t, _)| t.block).collect();
+        let inode = self.shown.inode(id);
         if self.is_struck(inode.ino, struck) && !self.is_left_without_inode(inode, hits) {
             return Ok(());
         }
