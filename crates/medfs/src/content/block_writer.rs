@@ -27,13 +27,19 @@ impl BlockWriter<'_> {
     /// changed, where there is none.
     pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
         let mut target = self.placement.target(page, slot, &self.map.store);
-        if target == Target::InPlace && self.is_barred(page) {
-            target = Target::Append(page.log());
-        }
+        let beside = PageRef { own: None, ..*page };
+        let page = if target == Target::InPlace && self.is_barred(page) {
+            target = self.placement.target(&beside, slot, &self.map.store);
+            &beside
+        } else {
+            page
+        };
         if let Target::At(addr) = target {
             match self.assign_at(slot, page, addr)? {
                 true => {
-                    self.plan(addr, Planned::Stays);
+                    if page.stays() {
+                        self.plan(addr, Planned::Stays);
+                    }
                     self.map.space.wrote(1);
                     return Ok(addr);
                 }

@@ -9,7 +9,7 @@ use crate::profile::Known;
 use medfs_format::ars::Tree;
 use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
-use medfs_format::{BlockAddr, Ino};
+use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
 use medfs_store::{Dirty, Spare, Store};
 
 /// Why pages are being written.
@@ -76,12 +76,14 @@ pub(crate) struct Batch {
     pub(crate) dirty_pages: usize,
     /// Pages up to the file's end.
     pub(crate) pages: u64,
+    /// Those of them that the file fills: the one behind them changes again when it grows.
+    pub(crate) whole_pages: u64,
 }
 
 impl Batch {
     /// Pages of a file that has so many dirty ones.
     pub(crate) fn of(inode: &Inode, purpose: Purpose, dirty_pages: usize) -> Batch {
-        let (pages, kind) = (inode.pages(), inode.kind());
+        let (size, kind) = (inode.size(), inode.kind());
         inode.raw(|r| Batch {
             ino: inode.ino,
             purpose,
@@ -90,7 +92,8 @@ impl Batch {
             advise: r.advise(),
             pinned: r.inline().contains(Inline::PIN_FILE),
             dirty_pages,
-            pages,
+            pages: size.div_ceil(BLOCK_SIZE as u64),
+            whole_pages: size / BLOCK_SIZE as u64,
         })
     }
 
@@ -123,6 +126,13 @@ pub(crate) struct PageRef {
 }
 
 impl PageRef {
+    /// Whether a new block of it will be overwritten before long, or always: its file is pinned or grows within
+    /// it, or the page was written before and comes home.
+    pub(crate) fn stays(&self) -> bool {
+        let grows = self.index.is_some_and(|index| index >= self.batch.whole_pages);
+        self.batch.pinned || grows || self.own.is_some()
+    }
+
     /// The log that data of this kind goes to, as in the kernel.
     pub(crate) fn log(&self) -> Log {
         let Batch { purpose, is_dir, advise, .. } = self.batch;

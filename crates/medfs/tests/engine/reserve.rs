@@ -81,6 +81,76 @@ fn what_is_at_home_is_overwritten_there() {
     }
 }
 
+/// Flushes of each of some fsyncs, with what is written before each.
+fn flushes(v: &Volume, writes: impl Iterator<Item = u64>, f: u32) -> Vec<u64> {
+    let each = |n: u64| {
+        let before = v.stats().flushes;
+        write_page(v, f, n, n + 9000);
+        v.stats().flushes - before
+    };
+    writes.map(each).collect()
+}
+
+/// As in a log: what is new is in the seal of its fsync. Later it is overwritten, and an fsync that writes no
+/// more than times needs no order.
+#[test]
+fn fsyncs_of_what_is_at_home_take_no_more_flushes_than_a_logs() {
+    let order = shuffled(PAGES);
+    let [log, reserved] = ["placement=log", RESERVE].map(|options| {
+        let device = Arc::new(blank_delta(MIB));
+        let v = open_device(&device, &format!("{options},in_place=off,delta=off"));
+        let f = file(&v, v.root(), "f");
+        truncate(&v, f, PAGES * PAGE as u64);
+        v.sync().expect("sync");
+        let [first, again] = [300, 200].map(|n| flushes(&v, order[..n].iter().copied(), f).iter().sum::<u64>());
+        let extents = extents(&v, f);
+        v.close().expect("close");
+        judge(&device);
+        (first, again, extents)
+    });
+    let (first, again, extents) = reserved;
+    assert_eq!(first, log.0);
+    assert_eq!(again, 200);
+    let home = extents[0].addr - extents[0].page as u32;
+    assert!(extents.iter().all(|e| e.addr == home + e.page as u32), "all are at home: {extents:?}");
+}
+
+/// A seal compares what it covers, so such a page goes beside its home once, and stays there.
+#[test]
+fn a_page_that_is_written_again_at_once_leaves_its_home_for_a_while() {
+    let device = Arc::new(blank_delta(MIB));
+    let v = open_device(&device, &format!("{RESERVE},in_place=off,delta=off"));
+    let f = file(&v, v.root(), "f");
+    truncate(&v, f, PAGES * PAGE as u64);
+    v.sync().expect("sync");
+    assert_eq!(flushes(&v, [7; 6].into_iter(), f), [1, 2, 1, 1, 1, 1]);
+    let beside = extents(&v, f)[0].addr;
+    v.checkpoint().expect("checkpoint");
+    assert_eq!(flushes(&v, [7; 4].into_iter(), f), [2, 1, 1, 1], "what comes home stays");
+    let home = extents(&v, f)[0].addr;
+    assert!(home != beside && home / 512 == beside / 512, "{home} {beside}: in its section");
+    v.close().expect("close");
+    judge(&device);
+}
+
+/// A file that grows by less than a page overwrites its last one each time: that one stays at home.
+#[test]
+fn what_is_appended_in_small_pieces_stays_in_one_piece() {
+    for device in volumes() {
+        let v = open_device(&device, &format!("{RESERVE},in_place=off,delta=off"));
+        let f = file(&v, v.root(), "f");
+        let content = noise(1)[..3000].repeat(100);
+        for (n, piece) in content.chunks(1500).enumerate() {
+            write(&v, f, n as u64 * 1500, piece);
+            v.fsync(f, false).expect("fsync");
+        }
+        assert_eq!(extents(&v, f).len(), 1);
+        assert!(self::content(&v, f) == content);
+        v.close().expect("close");
+        judge(&device);
+    }
+}
+
 #[test]
 fn other_files_are_where_a_log_puts_them() {
     let device = Arc::new(blank(MIB, all_features()));

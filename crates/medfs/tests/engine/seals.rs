@@ -22,7 +22,9 @@ const FILES: usize = 3;
 /// A page whose address is in a direct node.
 const FAR: usize = 1100;
 /// Small volumes are overwritten in place by default.
-const IN_PLACE: [&str; 3] = ["in_place=off", "", "in_place=force"];
+const IN_PLACE: [&str; 4] = ["in_place=off", "", "in_place=force", RESERVE];
+/// Nothing is reserved on a volume as small as the others.
+const RESERVE: &str = "placement=reserve,reserve_files=all,in_place=off";
 const DELTAS: [&str; 4] =
     ["", "delta=off", "compact_files=all,inline_threshold=128", "delta=inline,addr_redo=off"];
 
@@ -54,10 +56,10 @@ struct Script {
 impl Script {
     fn of_seed(seed: u64) -> Script {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
-        let options = format!("{},{}", IN_PLACE[seed as usize % 3], DELTAS[seed as usize / 3 % 4]);
+        let options = format!("{},{}", IN_PLACE[seed as usize % 4], DELTAS[seed as usize / 4 % 4]);
         let options = options.trim_matches(',').to_owned();
         // With noted addresses a direct node that was written once is noted from then on.
-        let far = options.contains("addr_redo=off") || seed / 12 % 2 == 1;
+        let far = options.contains("addr_redo=off") || seed / 16 % 2 == 1;
         let steps = (0..rng.random_range(12..30)).map(|_| Script::step(&mut rng, far)).collect();
         Script { options, steps }
     }
@@ -155,7 +157,7 @@ fn name(file: usize) -> String {
 
 /// The files, durable.
 fn prepared(options: &str) -> (MemDevice, History) {
-    let device = Arc::new(blank_delta(64));
+    let device = Arc::new(blank_delta(if options.contains(RESERVE) { 128 } else { 64 }));
     let v = open_with(device.clone(), options, Arc::new(ManualClock::new(START)));
     let contents: Vec<Vec<u8>> =
         (0..FILES).map(|n| (0..8).flat_map(|p| noise(n as u64 * 100 + p)).collect()).collect();
@@ -199,8 +201,13 @@ fn contents(v: &Volume) -> Vec<Vec<u8>> {
     (0..FILES).map(|n| content(v, at(v, &name(n)).expect("it is there").ino)).collect()
 }
 
+/// Whether pages are overwritten in place.
+fn overwrites(options: &str) -> bool {
+    !options.contains("in_place=off") || options.contains(RESERVE)
+}
+
 fn judge(what: &str, script: &Script, history: &History, state: &CrashState, found: &[Vec<u8>]) {
-    let (mark, in_place) = (state.last_mark().unwrap_or(0), !script.options.contains("in_place=off"));
+    let (mark, in_place) = (state.last_mark().unwrap_or(0), overwrites(&script.options));
     for (file, found) in found.iter().enumerate() {
         assert!(
             history.allows(file, mark, found, in_place),
@@ -231,7 +238,7 @@ fn states_of(seed: u64, again: usize) -> usize {
     run(&v, &recorder, &script, &mut history);
     drop(v);
     // What is overwritten in place is torn as on any file system.
-    let torn = script.options.contains("in_place=off").then(|| Arc::new(may_be_torn) as TornFilter);
+    let torn = (!overwrites(&script.options)).then(|| Arc::new(may_be_torn) as TornFilter);
     let plan = CrashPlan { exhaustive: 1024, samples: 40, torn, torn_each: 1, seed };
     let mut count = 0;
     for (n, state) in recorder.recording().states(&plan).enumerate() {
