@@ -28,7 +28,7 @@ use crate::map::Map;
 use crate::map::inode::Scope;
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy};
+use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
 use crate::profile::table::{MOST_FILES, Profiles};
 use crate::stats::Counters;
 use crate::tree::Tree;
@@ -244,15 +244,13 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
     Ok(())
 }
 
-/// The policy that says where data blocks go.
+/// The policy that says where data blocks go. Pinned files have sections of their own in any case.
 fn placement(opts: &MountOptions, profiles: &Arc<Profiles>) -> Box<dyn Placement> {
-    let kernel = KernelPlacement::new(opts);
-    match opts.placement {
-        PlacementPolicy::Log => Box::new(kernel),
-        PlacementPolicy::Reserve => {
-            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, profiles)))
-        }
-    }
+    let files = match opts.placement {
+        PlacementPolicy::Log => ReserveFiles::Pinned,
+        PlacementPolicy::Reserve => opts.reserve_files,
+    };
+    Box::new(ReservePlacement::new(KernelPlacement::new(opts), reserved_files::of(files, profiles)))
 }
 
 /// The options in force on a volume, defaults that depend on it filled in.

@@ -251,6 +251,19 @@ impl Volume {
         self.wanted().rewrite_clusters(ino, compress)
     }
 
+    /// Whether a file is pinned: its blocks stay where they are.
+    pub fn is_pinned(&self, ino: Ino) -> Result<bool> {
+        self.wanted().is_pinned(ino)
+    }
+
+    /// Pins a file, or lets it go. Pages of a pinned file that have blocks are always overwritten there, and
+    /// cleaning moves none; [`crate::Files::fallocate`] gives it whole sections, which are zeros until they
+    /// are written. `FileTooLarge` where the file has blocks already, `InvalidArgument` where it is no regular
+    /// file or an atomic write of it is open, `NotSupported` where it is compressed.
+    pub fn set_pinned(&self, ino: Ino, pin: bool) -> Result<()> {
+        self.wanted().set_pinned(ino, pin)
+    }
+
     /// Sets the project id; `NotSupported` where the volume keeps none.
     pub fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
         self.wanted().set_project(ino, project)

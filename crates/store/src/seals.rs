@@ -10,8 +10,8 @@
 //!    before the next checkpoint anyway.
 //! 2. Blocks that were overwritten in place since the last flush are in no cover, as they would be barred
 //!    again and again. A node that says more of their file than times waits for a flush.
-//! 3. What must always be overwritten in place (pinned files, reserved homes) is in no cover: while such a
-//!    block is new, no node is sealed.
+//! 3. What must always be overwritten in place (pinned files), or will be before long, is in no cover: while
+//!    such a block is new, no node is sealed.
 //! 4. Nodes are taken up in the order in which the log has them, each with the content that is written.
 //!
 //! Locks: one, a leaf; not held during I/O, nor while content is hashed. A thread that places nodes holds
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 pub enum Planned {
     /// It is overwritten, of this file.
     InPlace(Ino),
-    /// It is new, and will always be overwritten in place.
+    /// It is new, and will be overwritten in place: always, or before long.
     Stays,
 }
 

@@ -30,6 +30,8 @@ mod number {
     pub(super) const ATOMIC_ABORT: Opcode = opcode::none(0xf5, 5);
     pub(super) const WRITE_CHECKPOINT: Opcode = opcode::none(0xf5, 7);
     pub(super) const GET_FEATURES: Opcode = opcode::read::<u32>(0xf5, 12);
+    pub(super) const SET_PIN_FILE: Opcode = opcode::write::<u32>(0xf5, 13);
+    pub(super) const GET_PIN_FILE: Opcode = opcode::read::<u32>(0xf5, 14);
     pub(super) const GET_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 17);
     pub(super) const RELEASE_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 18);
     pub(super) const RESERVE_SAVED_BLOCKS: Opcode = opcode::read::<u64>(0xf5, 19);
@@ -41,6 +43,9 @@ mod number {
 
 /// F2FS's feature bit by which SQLite knows that atomic writes work.
 const FEATURE_ATOMIC_WRITE: u32 = 0x4;
+
+/// The chattr flag (`C`) that F2FS shows of a pinned file; what sets or clears it is passed by.
+const PINNED: u32 = 0x0080_0000;
 
 /// chattr flags as FS_IOC_FSGETXATTR numbers them.
 const XFLAGS: &[(FileFlags, u32)] = &[
@@ -187,11 +192,12 @@ impl Ioctls<'_> {
         };
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
-                let flags = self.context.files.getattr(call.ino)?.flags;
-                call.output_word(flags.bits())
+                let flags = self.context.files.getattr(call.ino)?.flags.bits();
+                let pinned = self.context.files.volume().is_some_and(|v| v.is_pinned(call.ino).unwrap_or(false));
+                call.output_word(flags | if pinned { PINNED } else { 0 })
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
-                let flags = FileFlags::from_bits_retain(call.input_word()?);
+                let flags = FileFlags::from_bits_retain(call.input_word()? & !PINNED);
                 self.set_flags(pool, &call, flags)?;
                 call.done()
             }
@@ -223,6 +229,15 @@ impl Ioctls<'_> {
                 let features = self.context.volume()?.superblock().feature.get();
                 call.output_word(features | FEATURE_ATOMIC_WRITE)
             }
+            number::GET_PIN_FILE => {
+                // The kernel answers how often cleaning failed to leave it alone: ours never does.
+                self.context.volume()?.is_pinned(call.ino)?;
+                call.output_word(0)
+            }
+            number::SET_PIN_FILE => {
+                self.set_pinned(pool, &call)?;
+                call.done()
+            }
             number::ATOMIC_START | number::ATOMIC_COMMIT | number::ATOMIC_ABORT => {
                 self.write_atomically(pool, &call, request.header.pid)?;
                 call.done()
@@ -242,6 +257,18 @@ impl Ioctls<'_> {
             | number::COMPRESS_FILE => self.change_compression(pool, &mut call),
             number => self.control(&mut call, number),
         }
+    }
+
+    /// Pins a file, or lets it go: who has it open for writing may. What the kernel's cache holds is written
+    /// before, as a file with blocks is not pinned.
+    fn set_pinned(&self, pool: &WorkerPool, call: &Call<'_, '_>) -> Done {
+        call.require_writable()?;
+        let (pin, nodeid) = (call.input::<u32>()? != 0, call.nodeid);
+        if self.context.writeback {
+            pool.with_spare_worker(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
+        }
+        self.context.volume()?.set_pinned(call.ino, pin)?;
+        self.context.notifier.inval_attr(nodeid)
     }
 
     /// Begins or ends an atomic write of a process.
@@ -403,6 +430,7 @@ mod tests {
         assert_eq!(number::TRIM, 0xc018_5879);
         assert_eq!(number::GET_FEATURES, 0x8004_f50c);
         assert_eq!(number::ATOMIC_START, 0xf501);
+        assert_eq!((number::SET_PIN_FILE, number::GET_PIN_FILE), (0x4004_f50d, 0x8004_f50e));
         assert_eq!(number::RELEASE_SAVED_BLOCKS, 0x8008_f512);
         assert_eq!(number::SET_COMPRESS_OPTION, 0x4002_f516);
         assert_eq!(number::COMPRESS_FILE, 0xf518);

@@ -11,4 +11,5 @@ mod full;
 mod handles;
 mod mount;
 mod panics;
+mod pin;
 mod privileges;

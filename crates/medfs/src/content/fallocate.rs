@@ -165,10 +165,12 @@ impl FileRange<'_> {
             self.before_growth(self.inode, state, end)?;
         }
         let pages = start / PAGE..end.div_ceil(PAGE);
+        let pages = if self.inode.is_pinned() { self.keep_sections(pages)? } else { pages };
         self.check_room_for(pages.clone())?;
         let mut new = Vec::new();
         if let Err(e) = self.reserve_pages(state, pages, &mut new) {
             // Others were faster: what was taken is given back.
+            self.placement.cut(self.inode.ino, 0..u64::MAX, &self.store);
             new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))?;
             return Err(e);
         }
@@ -176,6 +178,16 @@ impl FileRange<'_> {
             self.set_size(self.inode, end);
         }
         Ok(())
+    }
+
+    /// Reserves the sections of a range of a pinned file, which get all of their pages, as in the kernel.
+    fn keep_sections(&self, pages: Range<u64>) -> Result<Range<u64>> {
+        let blocks = u64::from(self.geo.blocks_per_section());
+        let windows = pages.start / blocks..pages.end.div_ceil(blocks);
+        let pages = windows.start * blocks..windows.end * blocks;
+        self.check_size(self.inode, pages.end * PAGE)?;
+        self.check_room_for(pages.clone())?;
+        if self.placement.keep(self.inode.ino, windows, &self.store) { Ok(pages) } else { Err(Error::NoSpace) }
     }
 
     /// `NoSpace` where there is no room for every page of a range.

@@ -243,6 +243,9 @@ impl Content {
 
     /// Drops the pages of a range from memory, dirty ones too (`end` exclusive).
     pub(crate) fn forget_pages(&self, inode: &Inode, state: &mut InodeState, start: u64, end: u64) {
+        if inode.is_pinned() {
+            self.placement.cut(inode.ino, start..end, &self.store);
+        }
         let dropped: Vec<u64> = state.pages.dirty(start..end).map(|(i, _)| i).collect();
         self.counted(state, |pages| dropped.iter().for_each(|&index| pages.cut(index)));
         dropped.iter().for_each(|&index| self.since.in_nvram.left(inode.ino, index));

@@ -11,6 +11,7 @@ use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
 use medfs_store::{Dirty, Spare, Store};
+use std::ops::Range;
 
 /// Why pages are being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +195,18 @@ pub(crate) trait Placement: Send + Sync {
     fn reserved(&self, _: Ino) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    /// Reserves windows of a pinned file that it keeps, as all of their blocks are counted as its own.
+    /// `false`, with nothing reserved, where too few sections are free.
+    fn keep(&self, _: Ino, _: Range<u64>, _: &Store) -> bool {
+        true
+    }
+
+    /// Pages of a file go, with their blocks: their windows are kept no more.
+    fn cut(&self, _: Ino, _: Range<u64>, _: &Store) {}
+
+    /// A file has nothing reserved any more.
+    fn release(&self, _: Ino, _: &Store) {}
 
     /// A file is gone.
     fn forget(&self, _: &Inode, _: &Store) {}

@@ -10,7 +10,7 @@
 //! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another
 //!    free block of the section, else to a log, and comes home when it is written after that.
 //! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and
-//!    the logs' when they need it.
+//!    the logs' when they need it. What `fallocate` gave a pinned file is *kept*: all of it is counted.
 //! 4. The segments know what is reserved; what is remembered here of a section that they gave back is dropped
 //!    when it is met.
 //!
@@ -30,6 +30,7 @@ use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
 use medfs_store::{Store, Withheld};
 use medfs_sync::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Percent of a volume in use from which on no file gets its first reserve (the kernel's `min_ipu_util`; ARS,
 /// section IV-B).
@@ -44,15 +45,27 @@ const NODES_OF_WINDOW: usize = 4;
 enum Home {
     /// The section is reserved for it.
     Reserved(u32),
+    /// The same, and all of its blocks are counted as the file's: others do without.
+    Kept(u32),
     /// It was given back to the logs; what was written there is overwritten.
     GivenBack,
+}
+
+impl Home {
+    /// The section, where it is the window's.
+    fn section(self) -> Option<u32> {
+        match self {
+            Home::Reserved(section) | Home::Kept(section) => Some(section),
+            Home::GivenBack => None,
+        }
+    }
 }
 
 /// The windows of files that were reserved.
 #[derive(Debug, Default)]
 struct Windows {
     homes: BTreeMap<(Ino, u64), Home>,
-    /// Of those, reserved ones.
+    /// Of those, reserved ones that are not kept.
     reserved: usize,
 }
 
@@ -65,10 +78,8 @@ impl Windows {
 
     /// The windows of a file that are reserved.
     fn of(&self, ino: Ino) -> impl Iterator<Item = (u64, u32)> {
-        self.homes.range((ino, 0)..=(ino, u64::MAX)).filter_map(|(&(_, window), home)| match home {
-            Home::Reserved(section) => Some((window, *section)),
-            Home::GivenBack => None,
-        })
+        let windows = self.homes.range((ino, 0)..=(ino, u64::MAX));
+        windows.filter_map(|(&(_, window), home)| Some((window, home.section()?)))
     }
 
     /// Whether any window of a file is remembered.
@@ -78,10 +89,8 @@ impl Windows {
 
     /// The reserved window of a file that is nearest to one.
     fn nearest(&self, (ino, window): (Ino, u64)) -> Option<(u64, u32)> {
-        let reserved = |(&(_, window), home): (&(Ino, u64), &Home)| match home {
-            Home::Reserved(section) => Some((window, *section)),
-            Home::GivenBack => None,
-        };
+        let reserved =
+            |(&(_, window), home): (&(Ino, u64), &Home)| home.section().map(|section| (window, section));
         let before = self.homes.range((ino, 0)..(ino, window)).rev().find_map(reserved);
         let behind = self.homes.range((ino, window)..=(ino, u64::MAX)).find_map(reserved);
         before.into_iter().chain(behind).min_by_key(|(other, _)| other.abs_diff(window))
@@ -112,8 +121,10 @@ impl ReservePlacement {
         let key = (page.batch.ino, index / blocks);
         let known = self.files.lock().homes.get(&key).copied();
         let section = match known {
-            Some(Home::Reserved(section)) if is_reserved(store, section, key.0) => section,
-            Some(Home::Reserved(_)) => {
+            Some(Home::Reserved(section) | Home::Kept(section)) if is_reserved(store, section, key.0) => {
+                section
+            }
+            Some(Home::Reserved(_) | Home::Kept(_)) => {
                 self.files.lock().set(key, Home::GivenBack);
                 return Some(At::Elsewhere);
             }
@@ -132,41 +143,42 @@ impl ReservePlacement {
         if is_pressed(store, if nearest.is_some() { NO_RESERVES } else { NO_NEW_FILES }) {
             return None;
         }
-        let section = adopted(key, slot, store).or_else(|| {
-            let mut segs = store.segs.lock();
-            let mut segs = segs.reserving(&store.io);
-            let beside = nearest.and_then(|(window, section)| {
-                let wanted = i64::from(section) + key.1 as i64 - window as i64;
-                u32::try_from(wanted).ok().filter(|&section| segs.reserve(section, key.0))
-            });
-            beside.or_else(|| {
-                let blocks = u64::from(store.geo.blocks_per_section());
-                // Room for the windows before and behind, where the file is as long as it is known to be.
-                let windows =
-                    if nearest.is_none() { page.batch.pages.div_ceil(blocks).max(key.1 + 1) } else { 1 };
-                let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-                let at = if nearest.is_none() { key.1 as u32 } else { 0 };
-                let whole = segs.find_run(windows).map(|first| first + at);
-                let section = whole.or_else(|| segs.find_run(1));
-                section.filter(|&section| segs.reserve(section, key.0))
-            })
-        })?;
+        let windows = page.batch.pages.div_ceil(store.geo.blocks_per_section().into());
+        let section = adopted(key, slot, store).or_else(|| self.find(key, windows, store))?;
         self.files.lock().set(key, Home::Reserved(section));
         Some(section)
     }
 
-    /// Gives back what is reserved for a file, and forgets its windows.
-    fn release(&self, ino: Ino, store: &Store) {
+    /// A free section for a window of a file that has so many: beside its others, or where there is room for
+    /// all of them.
+    fn find(&self, key: (Ino, u64), windows: u64, store: &Store) -> Option<u32> {
+        let nearest = self.files.lock().nearest(key);
+        let mut segs = store.segs.lock();
+        let mut segs = segs.reserving(&store.io);
+        let beside = nearest.and_then(|(window, section)| {
+            let wanted = i64::from(section) + key.1 as i64 - window as i64;
+            u32::try_from(wanted).ok().filter(|&section| segs.reserve(section, key.0))
+        });
+        beside.or_else(|| {
+            // Room for the windows before and behind, where the file is as long as it is known to be.
+            let windows = if nearest.is_none() { windows.max(key.1 + 1) } else { 1 };
+            let windows = u32::try_from(windows).unwrap_or(u32::MAX);
+            let at = if nearest.is_none() { key.1 as u32 } else { 0 };
+            let whole = segs.find_run(windows).map(|first| first + at);
+            let section = whole.or_else(|| segs.find_run(1));
+            section.filter(|&section| segs.reserve(section, key.0))
+        })
+    }
+
+    /// Gives back what is reserved for these windows of a file, and forgets them.
+    fn forget_windows(&self, ino: Ino, windows: &[u64], store: &Store) {
         let mut given = Vec::new();
         {
             let mut files = self.files.lock();
-            let gone: Vec<(Ino, u64)> =
-                files.homes.range((ino, 0)..=(ino, u64::MAX)).map(|(key, _)| *key).collect();
-            for key in gone {
-                if let Some(Home::Reserved(section)) = files.homes.remove(&key) {
-                    files.reserved -= 1;
-                    given.push(section);
-                }
+            for window in windows {
+                let Some(home) = files.homes.remove(&(ino, *window)) else { continue };
+                files.reserved -= usize::from(matches!(home, Home::Reserved(_)));
+                given.extend(home.section());
             }
         }
         let mut segs = store.segs.lock();
@@ -254,6 +266,9 @@ impl Placement for ReservePlacement {
             return self.others.target(page, slot, store);
         }
         let own = page.own.filter(|_| !page.batch.purpose.leaves_old());
+        if page.batch.pinned && own.is_some() {
+            return Target::InPlace;
+        }
         let (section, home) = match self.home_of(page, slot, store) {
             Some(At::Section { section, home }) => (section, home),
             Some(At::Elsewhere) if own.is_some() => return Target::InPlace,
@@ -296,7 +311,8 @@ impl Placement for ReservePlacement {
         {
             let mut files = self.files.lock();
             for home in files.homes.values_mut() {
-                if let Home::Reserved(section) = std::mem::replace(home, Home::GivenBack) {
+                if let Home::Reserved(section) = *home {
+                    *home = Home::GivenBack;
                     given.push(section);
                 }
             }
@@ -321,6 +337,37 @@ impl Placement for ReservePlacement {
 
     fn reserved(&self, ino: Ino) -> Vec<(u64, u32)> {
         self.files.lock().of(ino).collect()
+    }
+
+    fn keep(&self, ino: Ino, windows: Range<u64>, store: &Store) -> bool {
+        let mut new = Vec::new();
+        for window in windows.clone() {
+            let known = self.files.lock().homes.get(&(ino, window)).and_then(|home| home.section());
+            let section = known.filter(|&section| is_reserved(store, section, ino)).or_else(|| {
+                new.push(window);
+                self.find((ino, window), windows.end, store)
+            });
+            let Some(section) = section else {
+                self.forget_windows(ino, &new, store);
+                return false;
+            };
+            self.files.lock().set((ino, window), Home::Kept(section));
+        }
+        true
+    }
+
+    fn cut(&self, ino: Ino, pages: Range<u64>, store: &Store) {
+        let blocks = u64::from(store.geo.blocks_per_section());
+        let windows = pages.start / blocks..pages.end.div_ceil(blocks);
+        let mut files = self.files.lock();
+        let kept: Vec<(u64, u32)> = files.of(ino).filter(|(window, _)| windows.contains(window)).collect();
+        kept.into_iter().for_each(|(window, section)| files.set((ino, window), Home::Reserved(section)));
+    }
+
+    fn release(&self, ino: Ino, store: &Store) {
+        let windows = (ino, 0)..=(ino, u64::MAX);
+        let windows: Vec<u64> = self.files.lock().homes.range(windows).map(|((_, window), _)| *window).collect();
+        self.forget_windows(ino, &windows, store);
     }
 
     fn forget(&self, inode: &Inode, store: &Store) {

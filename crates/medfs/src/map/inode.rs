@@ -95,6 +95,10 @@ impl Inode {
     pub(crate) fn pages(&self) -> u64 {
         self.size().div_ceil(medfs_format::BLOCK_SIZE as u64)
     }
+    /// Whether its pages stay in their blocks.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.raw(|r| r.inline().contains(Inline::PIN_FILE))
+    }
 }
 
 /// Inodes in memory, and how often each number is held from outside.

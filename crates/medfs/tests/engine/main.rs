@@ -29,6 +29,7 @@ mod names;
 mod nvram;
 mod nvram_logs;
 mod orphans;
+mod pin;
 mod placement;
 mod promises;
 mod promises_crash;

@@ -12,7 +12,6 @@ use crate::map::inode::InodeState;
 use crate::map::journaled::Pages;
 use crate::xref::sqlite_wal::note_recorded;
 use medfs_codec::page_checksum;
-use medfs_format::node::Inline;
 use medfs_format::nvram::{Base, Body, Home, PartOf, RawPart, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
@@ -112,7 +111,7 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
         && matches!(file.purpose, Purpose::Fsync { .. })
         && !on.tree.is_compressed(file.inode)
         // Its blocks do not move, and those of a record's pages are not overwritten.
-        && !file.inode.raw(|r| r.inline().contains(Inline::PIN_FILE))
+        && !file.inode.is_pinned()
         && in_the_way(on.tree, file).is_none()
 }
 
