@@ -124,8 +124,11 @@ fn blocks_stay_where_they_are() {
         write(&v, f, 0, &expected);
         v.fsync(f, false).expect("fsync");
         let before = extents(&v, f);
-        for n in 0..40 {
-            patch(&v, f, &mut expected, n * PAGE + 100, b"a small change");
+        // So many at once pay for an inode with deltas.
+        for n in 0..10 {
+            for page in 0..5 {
+                patch(&v, f, &mut expected, (page * 7 + n) * PAGE + 100, b"a small change");
+            }
             v.fsync(f, n % 2 == 0).expect("fsync");
         }
         assert_eq!((v.stats().zones.deltas, v.stats().deltas.made), (0, 0));
@@ -133,6 +136,8 @@ fn blocks_stay_where_they_are() {
         judge(&device);
         let v = open_device(&device, "in_place=off,background_gc=sync");
         let f = at(&v, "f").expect("the file").ino;
+        // It gets a section that it has no need of.
+        allocate(&v, f, SECTION).expect("room");
         patch(&v, f, &mut expected, 5, b"after a remount");
         v.fsync(f, false).expect("fsync");
         fill(&v);
@@ -147,8 +152,12 @@ fn blocks_stay_where_they_are() {
 /// A full volume takes nothing of it, and it nothing of what others were promised.
 #[test]
 fn what_was_allocated_is_kept_on_a_full_volume() {
-    for device in [Arc::new(blank(160, all_features())), Arc::new(blank_delta(160))] {
-        let v = open_device(&device, "");
+    let reserve = "placement=reserve,reserve_files=all";
+    for (device, options) in
+        [(blank(160, all_features()), ""), (blank_delta(160), ""), (blank(160, all_features()), reserve)]
+    {
+        let device = Arc::new(device);
+        let v = open_device(&device, options);
         let f = pinned(&v, "f");
         let free = v.space().free;
         allocate(&v, f, 2 * SECTION).expect("room");
@@ -185,16 +194,17 @@ fn what_has_no_room_changes_nothing() {
 /// What is cut off, and what is let go, is free for others again.
 #[test]
 fn what_is_cut_off_or_let_go_is_kept_no_more() {
-    let device = Arc::new(blank(160, all_features()));
+    let device = Arc::new(blank(MIB, all_features()));
     let v = open_device(&device, "");
     let free = v.space().free;
     let f = pinned(&v, "f");
     let g = pinned(&v, "g");
-    for f in [f, g] {
-        allocate(&v, f, 4 * SECTION).expect("room");
+    for (f, sections) in [(f, 60), (g, 4)] {
+        allocate(&v, f, sections * SECTION).expect("room");
         write_page(&v, f, 0, 7);
     }
     v.setattr(f, &SetAttr { size: Some(PAGE as u64), ..SetAttr::default() }).expect("truncate");
+    assert_eq!(at(&v, "f").expect("the file").blocks, 8, "what lies behind the end too");
     v.unlink(v.root(), b"g").expect("unlink");
     v.release(g, 1);
     v.checkpoint().expect("checkpoint");
