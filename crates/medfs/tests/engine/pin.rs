@@ -199,7 +199,7 @@ fn what_is_cut_off_or_let_go_is_kept_no_more() {
     let free = v.space().free;
     let f = pinned(&v, "f");
     let g = pinned(&v, "g");
-    for (f, sections) in [(f, 60), (g, 4)] {
+    for (f, sections) in [(f, 45), (g, 4)] {
         allocate(&v, f, sections * SECTION).expect("room");
         write_page(&v, f, 0, 7);
     }
