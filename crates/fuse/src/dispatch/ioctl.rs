@@ -259,10 +259,12 @@ impl Ioctls<'_> {
         }
     }
 
-    /// Pins a file, or lets it go: who has it open for writing may. What the kernel's cache holds is written
-    /// before, as a file with blocks is not pinned.
+    /// Pins a file, or lets it go: its owner may, as `f2fs_io` opens it to read, and who has it open for
+    /// writing. What the kernel's cache holds is written before, as a file with blocks is not pinned.
     fn set_pinned(&self, pool: &WorkerPool, call: &Call<'_, '_>) -> Done {
-        call.require_writable()?;
+        if !call.caller.owns(self.context.files.getattr(call.ino)?.uid) {
+            call.require_writable()?;
+        }
         let (pin, nodeid) = (call.input::<u32>()? != 0, call.nodeid);
         if self.context.writeback {
             pool.with_spare_worker(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;

@@ -47,16 +47,16 @@ fn f2fs_io_pins_what_has_no_blocks() {
     }
 }
 
-/// A descriptor that cannot write cannot pin.
+/// Who does not own a file cannot pin it by a descriptor that cannot write.
 #[test]
-fn pinning_needs_a_descriptor_that_is_open_for_writing() {
+fn pinning_is_the_owners_and_the_writers() {
     if !fuse_available() {
         return;
     }
     for transport in transports() {
         let m = Mount::new(transport);
         fs::write(m.path("f"), "").unwrap();
-        let script = "import fcntl, os, struct, sys\nf = os.open(sys.argv[1], os.O_RDONLY)\ntry:\n    fcntl.ioctl(f, 0x4004f50d, struct.pack('I', 1))\nexcept OSError as e:\n    print(e.errno)";
+        let script = "import fcntl, os, struct, sys\nos.setuid(1234)\nf = os.open(sys.argv[1], os.O_RDONLY)\ntry:\n    fcntl.ioctl(f, 0x4004f50d, struct.pack('I', 1))\nexcept OSError as e:\n    print(e.errno)";
         let out = run("python3", &["-c", script, m.path("f").to_str().unwrap()]);
         assert_eq!(out.trim(), libc::EBADF.to_string());
         assert!(!is_pinned(&m.path("f")));

@@ -76,7 +76,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "placement",
         "log|reserve",
         "log",
-        "Where data blocks go. log: to the logs, or where in_place says so over the page's own block. reserve: files selected by reserve_files have segments of their own, in which each page has a fixed place and is overwritten there.",
+        "Where data blocks go. log: to the logs, or where in_place says so over the page's own block. reserve: files selected by reserve_files have segments of their own, in which each page has a fixed place and is overwritten there. Pinned files have them in any case.",
         PLACEMENTS,
         placement,
         itself,
