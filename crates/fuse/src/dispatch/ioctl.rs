@@ -193,7 +193,8 @@ impl Ioctls<'_> {
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
                 let flags = self.context.files.getattr(call.ino)?.flags.bits();
-                let pinned = self.context.files.volume().is_some_and(|v| v.is_pinned(call.ino).unwrap_or(false));
+                let pinned =
+                    self.context.files.volume().is_some_and(|v| v.is_pinned(call.ino).unwrap_or(false));
                 call.output_word(flags | if pinned { PINNED } else { 0 })
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {

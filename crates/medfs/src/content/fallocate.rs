@@ -187,7 +187,11 @@ impl FileRange<'_> {
         let pages = windows.start * blocks..windows.end * blocks;
         self.check_size(self.inode, pages.end * PAGE)?;
         self.check_room_for(pages.clone())?;
-        if self.placement.keep(self.inode.ino, windows, &self.store) { Ok(pages) } else { Err(Error::NoSpace) }
+        if self.placement.keep(self.inode.ino, windows, &self.store) {
+            Ok(pages)
+        } else {
+            Err(Error::NoSpace)
+        }
     }
 
     /// `NoSpace` where there is no room for every page of a range.

@@ -366,7 +366,8 @@ impl Placement for ReservePlacement {
 
     fn release(&self, ino: Ino, store: &Store) {
         let windows = (ino, 0)..=(ino, u64::MAX);
-        let windows: Vec<u64> = self.files.lock().homes.range(windows).map(|((_, window), _)| *window).collect();
+        let windows: Vec<u64> =
+            self.files.lock().homes.range(windows).map(|((_, window), _)| *window).collect();
         self.forget_windows(ino, &windows, store);
     }
 

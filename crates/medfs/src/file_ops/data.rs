@@ -29,8 +29,8 @@ impl FileOps {
     pub(crate) fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         let inode = self.inode(ino)?;
         // What was freed since the last checkpoint makes room for the pages that move, and whole sections.
-        let mut may_free = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE)
-            || inode.is_pinned();
+        let mut may_free =
+            mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE) || inode.is_pinned();
         self.with_unshared(|| {
             self.make_room_to_write()?;
             match self.allocate(&inode, mode, offset, len) {

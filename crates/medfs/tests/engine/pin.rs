@@ -98,7 +98,10 @@ fn unwritten_pages_are_zeros_and_written_ones_lie_in_one_piece() {
             }
             let found = extents(&v, f);
             let start = found[0].addr;
-            assert!(start.wrapping_sub(v.geometry().seg_start(0)).is_multiple_of(SECTION as u32), "{found:?}");
+            assert!(
+                start.wrapping_sub(v.geometry().seg_start(0)).is_multiple_of(SECTION as u32),
+                "{found:?}"
+            );
             assert!(found.iter().all(|e| e.addr == start + e.page as u32), "{found:?}");
             let bytes = content(&v, f);
             for index in [1, 2, 4, 511, 513, 698] {

@@ -102,7 +102,8 @@ fn fsyncs_of_what_is_at_home_take_no_more_flushes_than_a_logs() {
         let f = file(&v, v.root(), "f");
         truncate(&v, f, PAGES * PAGE as u64);
         v.sync().expect("sync");
-        let [first, again] = [300, 200].map(|n| flushes(&v, order[..n].iter().copied(), f).iter().sum::<u64>());
+        let [first, again] =
+            [300, 200].map(|n| flushes(&v, order[..n].iter().copied(), f).iter().sum::<u64>());
         let extents = extents(&v, f);
         v.close().expect("close");
         judge(&device);
