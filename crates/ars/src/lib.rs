@@ -20,7 +20,7 @@ mod watch;
 pub use cart::{Limits, train};
 pub use error::{Error, Result};
 pub use label::{FEW_WRITES, SMALL_PIECE, fragments, label};
-pub use phone::{APPLICATIONS, Application, files_of_phone};
+pub use phone::{APPLICATIONS, Application, files_of_phone, write_files};
 pub use replayed::samples_of;
 pub use sample::{Moment, Sample};
 pub use score::{Score, cross_validated};

@@ -201,24 +201,32 @@ pub fn files_of_phone(app: &Application, seed: u64) -> Result<Vec<Seen>> {
     let began = Timestamp { secs: 1_720_000_000, nanos: 0 };
     let (volume, clock) = volume(VOLUME, began)?;
     let watch = Watch::new(&volume);
+    write_files(app, seed, &watch, &clock)?;
+    Ok(watch.finish()?)
+}
+
+/// Writes the files of an application, below the root.
+///
+/// # Errors
+/// Those of `files`.
+pub fn write_files(app: &Application, seed: u64, files: &dyn Files, clock: &ManualClock) -> Result<()> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let mut writers = Vec::new();
     for (number, left) in (0..).zip(shares(app, &mut random)) {
         let manners = if number < app.written_many { &MANY[..] } else { &FEW[..] };
         let manner = *manners.choose(&mut random).expect("there are some");
-        let ino = watch.create(watch.root(), manner.name(number).as_bytes(), &new)?.ino;
+        let ino = files.create(files.root(), manner.name(number).as_bytes(), &new)?.ino;
         let pages = 1 << random.random_range(3..=9);
         writers.push(Writer { ino, manner, left, done: 0, pages, at: 0 });
     }
     writers.shuffle(&mut random);
-    write_all(&watch, &clock, &mut writers, &mut random)?;
-    Ok(watch.finish()?)
+    write_all(files, clock, &mut writers, &mut random)
 }
 
 /// Lets the programs write at the same time until each has done its part.
 fn write_all(
-    watch: &Watch<'_>,
+    files: &dyn Files,
     clock: &ManualClock,
     writers: &mut Vec<Writer>,
     random: &mut Xoshiro256PlusPlus,
@@ -226,7 +234,7 @@ fn write_all(
     let (mut passed, mut ticks) = (0, 0);
     while !writers.is_empty() {
         let at = random.random_range(0..writers.len());
-        writers[at].step(watch, random)?;
+        writers[at].step(files, random)?;
         if writers[at].left == 0 {
             writers.swap_remove(at);
         }
@@ -235,7 +243,7 @@ fn write_all(
         passed += pause;
         if passed / 1000 > ticks {
             ticks = passed / 1000;
-            watch.background()?;
+            files.background()?;
         }
     }
     Ok(())

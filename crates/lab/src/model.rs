@@ -1,6 +1,7 @@
 //! A device model in virtual time: what an operation takes on the storage of a phone, computed, not measured.
 //!
-//! The device serves one request after the other. A request takes a time for its first block and one for each
+//! The device serves one request after the other, or, where a file says so, some of one operation at the same
+//! time. A request takes a time for its first block and one for each
 //! further block of it; the figures are in the experiments' files, with where they come from. Two threads use
 //! it: one writes (writes, fsyncs and changes of names follow each other), one reads at the same time; a
 //! request waits for those that came before it, which is how fewer writes make reads faster (MedFS, section
@@ -38,6 +39,13 @@ pub struct Times {
     pub flush: f64,
     /// An operation that needs no device: a hit of the page cache.
     pub hit: f64,
+    /// Requests of one operation that are under way at the same time.
+    #[serde(default = "one_by_one")]
+    pub queue: f64,
+}
+
+fn one_by_one() -> f64 {
+    1.0
 }
 
 /// Kinds of operations that have a latency of their own.
@@ -81,11 +89,20 @@ struct State {
     /// When the operation in progress began, and when its last request will be done.
     begun: u64,
     done: u64,
-    /// Whether the operation in progress is background work, of no thread.
+    /// Whether an operation is in progress, and not background work, which is of no thread.
     busy: bool,
+    /// The kind of the request before, where it is of the same operation.
+    before: Option<Access>,
     latencies: BTreeMap<Kind, Histogram<u64>>,
     sums: BTreeMap<Kind, u64>,
     device_time: u64,
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
 }
 
 /// Highest latency told apart, in nanoseconds: an hour.
@@ -113,6 +130,7 @@ impl Timeline {
         state.begun = state.threads[State::thread(kind)];
         state.done = state.begun;
         state.busy = true;
+        state.before = None;
     }
 
     /// It is done: its thread goes on when the device is, and its latency is noted.
@@ -150,10 +168,19 @@ impl Timeline {
         }
     }
 
-    fn request(&self, first: f64, next: f64, blocks: usize) {
-        if blocks > 0 {
-            self.serve(nanos(first + next * (blocks - 1) as f64));
-        }
+    /// A request for so many blocks. What it takes to begin passes while others of its operation are under way.
+    fn request(&self, access: Access, blocks: usize) {
+        let Some(further) = blocks.checked_sub(1) else { return };
+        let (first, next) = match access {
+            Access::Read => (self.times.read_first, self.times.read_next),
+            Access::Write => (self.times.write_first, self.times.write_next),
+        };
+        let follows = {
+            let mut state = self.state.lock();
+            state.busy && state.before.replace(access) == Some(access)
+        };
+        let first = if follows { first / self.times.queue.max(1.0) } else { first };
+        self.serve(nanos(first + next * further as f64));
     }
 
     /// Forgets the latencies so far; time goes on.
@@ -218,18 +245,17 @@ impl<D: BlockDevice> BlockDevice for ModelDevice<D> {
     }
     fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
         self.inner.read(addr, blocks)?;
-        let times = &self.timeline.times;
-        self.timeline.request(times.read_first, times.read_next, blocks.len());
+        self.timeline.request(Access::Read, blocks.len());
         Ok(())
     }
     fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
         self.inner.write(addr, blocks, tag)?;
-        let times = &self.timeline.times;
-        self.timeline.request(times.write_first, times.write_next, blocks.len());
+        self.timeline.request(Access::Write, blocks.len());
         Ok(())
     }
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()?;
+        self.timeline.state.lock().before = None;
         self.timeline.serve(nanos(self.timeline.times.flush));
         Ok(())
     }
@@ -249,7 +275,35 @@ mod tests {
     const TAG: WriteTag = WriteTag::new(Cause::Data, Temperature::Hot);
 
     fn times() -> Times {
-        Times { read_first: 250.0, read_next: 2.0, write_first: 950.0, write_next: 6.0, flush: 0.0, hit: 9.0 }
+        Times {
+            read_first: 250.0,
+            read_next: 2.0,
+            write_first: 950.0,
+            write_next: 6.0,
+            flush: 0.0,
+            hit: 9.0,
+            queue: 1.0,
+        }
+    }
+
+    #[test]
+    fn requests_of_an_operation_begin_while_others_are_under_way() {
+        let timeline = Arc::new(Timeline::new(Times { queue: 5.0, ..times() }));
+        let dev = ModelDevice::new(MemDevice::new(100), timeline.clone());
+        let reads = |addrs: &[u64]| {
+            timeline.begin(Kind::Read);
+            addrs.iter().for_each(|&addr| drop(read_block(&dev, addr).unwrap()));
+            timeline.end(Kind::Read);
+            timeline.device_time()
+        };
+        assert_eq!(reads(&[1]), 250.0);
+        assert_eq!(reads(&[1, 5, 9]), 500.0 + 2.0 * 50.0, "two of them wait a fifth of the time");
+        timeline.begin(Kind::Fsync);
+        dev.write(0, &[&Block::ZERO; 2], TAG).unwrap();
+        dev.flush().unwrap();
+        dev.write(7, &[&Block::ZERO], TAG).unwrap();
+        timeline.end(Kind::Fsync);
+        assert_eq!(timeline.device_time() - 600.0, 956.0 + 950.0, "what follows a flush waits for it");
     }
 
     #[test]

@@ -213,6 +213,58 @@ fn results_are_traceable_and_damaged_ones_are_named() {
     assert!(Report::load(empty.path()).unwrap_err().to_string().contains("holds no result file"));
 }
 
+/// Ours of a row.
+fn ours(figure: &medfs_lab::cell::Figure, label: &str, scheme: &str, unit: &str) -> f64 {
+    let is = |r: &&medfs_lab::cell::Row| r.label == label && r.scheme == scheme && r.unit.starts_with(unit);
+    figure.rows.iter().find(is).and_then(|r| r.ours).unwrap_or_else(|| panic!("{label} {scheme}"))
+}
+
+/// What is reserved lies in one piece, and reads as what was written in order; logs leave a piece for each page.
+#[test]
+fn pieces_cost_what_the_model_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("ars-fig1", dir.path(), 0.02);
+    for scheme in ["F2FS", "IPU", "FORCE"] {
+        assert!(ours(&figure, "extents", scheme, "extents") > 400.0);
+        assert!(ours(&figure, "time against in order", scheme, "x") > 2.0);
+    }
+    for scheme in ["ARS", "ARS+IPU"] {
+        assert_eq!(ours(&figure, "extents", scheme, "extents"), 1.0);
+        assert!((0.9..1.1).contains(&ours(&figure, "time against in order", scheme, "x")));
+        assert!(ours(&figure, "bandwidth against F2FS", scheme, "%") > 100.0);
+    }
+    let figure = run("ars-fig2", dir.path(), 0.02);
+    let time = |kib: &str| ours(&figure, kib, "F2FS", "x");
+    assert!(time("4") > time("16") && time("16") > time("64") && time("256") < 1.5);
+}
+
+/// On an aged volume too.
+#[test]
+#[ignore = "minutes: cargo test -p medfs-lab --test lab -- --ignored ages timed"]
+fn a_reserved_file_stays_in_its_pieces_while_a_volume_ages() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("ars-fig4", dir.path(), 0.1);
+    for label in ["Low, extents", "High, extents"] {
+        assert!(ours(&figure, label, "F2FS", "extents") > 300.0, "{label}");
+        assert!(ours(&figure, label, "ARS", "extents") <= 5.0, "{label}");
+    }
+    let figure = run("ars-fig5", dir.path(), 0.1);
+    let all: f64 = (1..=7).map(|n| ours(&figure, &format!("L{n}"), "ARS", "%")).sum();
+    assert!((all - 100.0).abs() < 0.001);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p medfs-lab --test lab -- --ignored ages timed"]
+fn transactions_and_applications_are_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("ars-fig6", dir.path(), 0.05);
+    assert!(ours(&figure, "69% full, most against F2FS", "ARS", "x") > 0.5);
+    let figure = run("ars-fig7", dir.path(), 0.3);
+    assert_eq!(ours(&figure, "Facebook, Low", "IPU", "%"), 0.0);
+    let figure = run("ars-table2", dir.path(), 0.03);
+    assert!(ours(&figure, "Twitter, training", "tree", "s") < 60.0);
+}
+
 /// A cell that another program wrote, with little in it, is shown.
 #[test]
 fn trees_judge_files_better_than_reserving_nothing() {

@@ -1,7 +1,8 @@
-//! Where the blocks of a file lie.
+//! Where the blocks of a file lie, and where none do.
 //!
-//! Purpose: what fragments a file has, for statistics, experiments and tests; a mount cannot ask through FUSE.
-//! Locks: the inode's, shared.
+//! Purpose: what fragments a file has, and the free space, for statistics, experiments and tests; a mount cannot
+//! ask through FUSE.
+//! Locks: the inode's, shared; for free space the segments', one segment at a time.
 
 use crate::error::Result;
 use crate::map::node_tree::Slot;
@@ -49,4 +50,21 @@ impl Extent {
         }
         Ok(extents)
     }
+}
+
+/// Lengths of the runs of blocks that are free, and were at the last checkpoint. Segments that logs write to
+/// are left out. Errors: those of reading the SIT.
+pub fn free_runs(volume: &Volume) -> Result<Vec<u64>> {
+    let fs = &volume.commit;
+    let (mut runs, mut end) = (Vec::new(), None);
+    for segno in 0..fs.geo.segment_count_main {
+        for (addr, len) in fs.segs.lock().free_runs(&fs.io, segno, 1)? {
+            match runs.last_mut() {
+                Some(run) if end == Some(addr) => *run += u64::from(len),
+                _ => runs.push(u64::from(len)),
+            }
+            end = Some(addr + len);
+        }
+    }
+    Ok(runs)
 }

@@ -62,7 +62,7 @@ pub mod xattr_names;
 
 pub use commit::nvram::{nvram_is_zeros, nvram_journal};
 pub use error::{Error, Posix, Result};
-pub use extents::Extent;
+pub use extents::{Extent, free_runs};
 pub use file_ops::Folded;
 pub use files::{Caller, Files};
 pub use layout::LayoutWork;

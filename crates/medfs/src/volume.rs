@@ -264,6 +264,14 @@ impl Volume {
         self.wanted().set_pinned(ino, pin)
     }
 
+    /// Writes the pages of a range of bytes anew that lie apart, so that they lie together; returns the bytes
+    /// that were written. Pages that are deltas, or that others are made from, stay. `InvalidArgument` where
+    /// the range is not of whole pages, or the file no regular one, pinned, or open for an atomic write;
+    /// `NotSupported` where it is compressed.
+    pub fn defragment(&self, ino: Ino, start: u64, len: u64) -> Result<u64> {
+        self.wanted().defragment(ino, start, len)
+    }
+
     /// Sets the project id; `NotSupported` where the volume keeps none.
     pub fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
         self.wanted().set_project(ino, project)

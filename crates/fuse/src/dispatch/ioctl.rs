@@ -29,6 +29,7 @@ mod number {
     pub(super) const ATOMIC_COMMIT: Opcode = opcode::none(0xf5, 2);
     pub(super) const ATOMIC_ABORT: Opcode = opcode::none(0xf5, 5);
     pub(super) const WRITE_CHECKPOINT: Opcode = opcode::none(0xf5, 7);
+    pub(super) const DEFRAGMENT: Opcode = opcode::read_write::<[u64; 2]>(0xf5, 8);
     pub(super) const GET_FEATURES: Opcode = opcode::read::<u32>(0xf5, 12);
     pub(super) const SET_PIN_FILE: Opcode = opcode::write::<u32>(0xf5, 13);
     pub(super) const GET_PIN_FILE: Opcode = opcode::read::<u32>(0xf5, 14);
@@ -192,10 +193,8 @@ impl Ioctls<'_> {
         };
         match Opcode::from(arg.cmd) {
             number::GET_FLAGS | number::GET_FLAGS_32 => {
-                let flags = self.context.files.getattr(call.ino)?.flags.bits();
-                let pinned =
-                    self.context.files.volume().is_some_and(|v| v.is_pinned(call.ino).unwrap_or(false));
-                call.output_word(flags | if pinned { PINNED } else { 0 })
+                let flags = self.flags(call.ino)?;
+                call.output_word(flags)
             }
             number::SET_FLAGS | number::SET_FLAGS_32 => {
                 let flags = FileFlags::from_bits_retain(call.input_word()? & !PINNED);
@@ -203,8 +202,7 @@ impl Ioctls<'_> {
                 call.done()
             }
             number::GET_VERSION | number::GET_VERSION_32 => {
-                let generation = self.context.files.getattr(call.ino)?.generation;
-                call.output_word(generation)
+                call.output_word(self.context.files.getattr(call.ino)?.generation)
             }
             number::FS_GET_XATTR => {
                 let Attr { flags, project: projid, .. } = self.context.files.getattr(call.ino)?;
@@ -230,15 +228,8 @@ impl Ioctls<'_> {
                 let features = self.context.volume()?.superblock().feature.get();
                 call.output_word(features | FEATURE_ATOMIC_WRITE)
             }
-            number::GET_PIN_FILE => {
-                // The kernel answers how often cleaning failed to leave it alone: ours never does.
-                self.context.volume()?.is_pinned(call.ino)?;
-                call.output_word(0)
-            }
-            number::SET_PIN_FILE => {
-                self.set_pinned(pool, &call)?;
-                call.done()
-            }
+            number::DEFRAGMENT => self.defragment(pool, &mut call),
+            number::GET_PIN_FILE | number::SET_PIN_FILE => self.pin(pool, &mut call),
             number::ATOMIC_START | number::ATOMIC_COMMIT | number::ATOMIC_ABORT => {
                 self.write_atomically(pool, &call, request.header.pid)?;
                 call.done()
@@ -260,6 +251,23 @@ impl Ioctls<'_> {
         }
     }
 
+    /// The chattr flags of a file.
+    fn flags(&self, ino: Ino) -> Result<u32, Errno> {
+        let flags = self.context.files.getattr(ino)?.flags.bits();
+        let pinned = self.context.files.volume().is_some_and(|v| v.is_pinned(ino).unwrap_or(false));
+        Ok(flags | if pinned { PINNED } else { 0 })
+    }
+
+    fn pin(&self, pool: &WorkerPool, call: &mut Call<'_, '_>) -> Done {
+        if Opcode::from(call.arg.cmd) == number::SET_PIN_FILE {
+            self.set_pinned(pool, call)?;
+            return call.done();
+        }
+        // The kernel answers how often cleaning failed to leave the file alone: ours always does.
+        self.context.volume()?.is_pinned(call.ino)?;
+        call.output_word(0)
+    }
+
     /// Pins a file, or lets it go: its owner may, as `f2fs_io` opens it to read, and who has it open for
     /// writing. What the kernel's cache holds is written before, as a file with blocks is not pinned.
     fn set_pinned(&self, pool: &WorkerPool, call: &Call<'_, '_>) -> Done {
@@ -272,6 +280,17 @@ impl Ioctls<'_> {
         }
         self.context.volume()?.set_pinned(call.ino, pin)?;
         self.context.notifier.inval_attr(nodeid)
+    }
+
+    /// Brings a file's pages together. The kernel's cache is written before.
+    fn defragment(&self, pool: &WorkerPool, call: &mut Call<'_, '_>) -> Done {
+        call.caller.require(Capability::SysAdmin)?;
+        let ([start, len], nodeid): ([u64; 2], u64) = (call.input()?, call.nodeid);
+        if self.context.writeback {
+            pool.with_spare_worker(nodeid, || self.context.notifier.flush_pages(nodeid, 0))??;
+        }
+        let written = self.context.volume()?.defragment(call.ino, start, len)?;
+        call.output([start, written].as_bytes())
     }
 
     /// Begins or ends an atomic write of a process.
@@ -433,6 +452,7 @@ mod tests {
         assert_eq!(number::TRIM, 0xc018_5879);
         assert_eq!(number::GET_FEATURES, 0x8004_f50c);
         assert_eq!(number::ATOMIC_START, 0xf501);
+        assert_eq!(number::DEFRAGMENT, 0xc010_f508);
         assert_eq!((number::SET_PIN_FILE, number::GET_PIN_FILE), (0x4004_f50d, 0x8004_f50e));
         assert_eq!(number::RELEASE_SAVED_BLOCKS, 0x8008_f512);
         assert_eq!(number::SET_COMPRESS_OPTION, 0x4002_f516);

@@ -6,6 +6,7 @@ mod support;
 
 mod atomic;
 mod compress;
+mod defragment;
 mod flags;
 mod full;
 mod handles;

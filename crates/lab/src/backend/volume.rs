@@ -73,6 +73,11 @@ impl VolumeTarget {
         &self.volume
     }
 
+    /// The time that it lives in.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
     /// The inode number of a path; it is not held.
     pub fn ino(&self, path: &str) -> medfs::Result<Ino> {
         let (folder, name) = split(path);

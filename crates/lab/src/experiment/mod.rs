@@ -75,7 +75,14 @@ static FILES: &[Entry] = &[
     Entry::file(include_str!("../../experiments/medfs-fig12a.toml"), sensitivity::threshold),
     Entry::file(include_str!("../../experiments/medfs-fig12b.toml"), sensitivity::eviction),
     Entry::file(include_str!("../../experiments/medfs-overhead.toml"), overhead::run),
+    Entry::file(include_str!("../../experiments/ars-fig1.toml"), ars::one_file),
+    Entry::file(include_str!("../../experiments/ars-fig2.toml"), ars::pieces),
+    Entry::file(include_str!("../../experiments/ars-fig4.toml"), ars::io),
+    Entry::file(include_str!("../../experiments/ars-fig5.toml"), ars::free_space),
+    Entry::file(include_str!("../../experiments/ars-fig6.toml"), ars::transactions),
+    Entry::file(include_str!("../../experiments/ars-fig7.toml"), ars::applications),
     Entry::file(include_str!("../../experiments/ars-table1.toml"), ars::table),
+    Entry::file(include_str!("../../experiments/ars-table2.toml"), ars::costs),
     Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 

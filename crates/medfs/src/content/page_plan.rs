@@ -33,7 +33,7 @@ pub(crate) struct Decide<'a> {
 impl<'a> Decide<'a> {
     /// About pages of this batch; where they move or become blocks again they are no deltas.
     pub(crate) fn about(batch: Batch, inode_due: bool, sources: &'a dyn Sources) -> Decide<'a> {
-        let deltas = !matches!(batch.purpose, Purpose::Move | Purpose::Restore);
+        let deltas = !matches!(batch.purpose, Purpose::Move | Purpose::Defragment | Purpose::Restore);
         Decide { batch, deltas, inode_due, sources }
     }
 }

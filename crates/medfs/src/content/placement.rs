@@ -26,6 +26,8 @@ pub(crate) enum Purpose {
     Atomic,
     /// Cleaning moves the page.
     Move,
+    /// Pages of a file that lie apart are brought together.
+    Defragment,
     /// A page that is a delta becomes a block again, as its file is read often.
     Restore,
 }
@@ -42,7 +44,7 @@ impl Purpose {
 
     /// Whether the page's old block must survive it.
     pub(crate) fn leaves_old(self) -> bool {
-        matches!(self, Purpose::Move | Purpose::Atomic | Purpose::Restore)
+        matches!(self, Purpose::Move | Purpose::Defragment | Purpose::Atomic | Purpose::Restore)
     }
 
     /// The mark from which on the inode is written for this purpose.

@@ -209,19 +209,25 @@ fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
     store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
 }
 
-/// The section in which the other pages of a window are at home, where it holds nothing else: after a remount
-/// it is the window's again.
+/// The section in which the other pages of a window are at home, most of those that are there, where it holds
+/// nothing else: after a remount it is the window's again. A log fills sections with pages of one file too.
 fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
     let blocks = u64::from(store.geo.blocks_per_section());
     let (ino, window) = key;
     let main = store.geo.seg_start(0);
-    let section = (window * blocks..(window + 1) * blocks).find_map(|index| {
+    // Section of each page, and whether it is at home there.
+    let lies = |index: u64| {
         let addr = slot.step_to(index)?.addr();
         // Where the slot's node was divided anew since, a word may be no address.
         let from_start = u64::from(store.geo.in_main(addr).then(|| addr - main)?);
-        (from_start % blocks == index % blocks).then_some((from_start / blocks) as u32)
-    })?;
-    if !holds_only(store, section, ino) {
+        Some(((from_start / blocks) as u32, from_start % blocks == index % blocks))
+    };
+    let pages = || (window * blocks..(window + 1) * blocks).filter_map(lies);
+    let section = pages().find_map(|(section, at_home)| at_home.then_some(section))?;
+    let at_home = pages().filter(|&page| page == (section, true)).count();
+    if 2 * at_home < pages().filter(|&(other, _)| other == section).count()
+        || !holds_only(store, section, ino)
+    {
         return None;
     }
     store.segs.lock().reserving(&store.io).adopt(section, ino).then_some(section)

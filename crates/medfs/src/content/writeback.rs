@@ -217,6 +217,18 @@ impl Content {
         indices: &[u64],
         sources: &dyn Sources,
     ) -> Result<()> {
+        self.rewrite_pages(inode, indices, Purpose::Move, sources)
+    }
+
+    /// Writes pages of a file to new blocks, for cleaning or to bring them together. What deltas and other
+    /// pages are made from moves to the cold data log as it is, or stays where pages are brought together.
+    pub(crate) fn rewrite_pages(
+        &self,
+        inode: &Arc<Inode>,
+        indices: &[u64],
+        purpose: Purpose,
+        sources: &dyn Sources,
+    ) -> Result<()> {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
         sources.staging(inode);
@@ -224,7 +236,10 @@ impl Content {
         if state.dead {
             return Ok(());
         }
-        let indices = self.storage(inode).relocate(self, inode, &mut state, indices)?;
+        let indices = match purpose {
+            Purpose::Move => self.storage(inode).relocate(self, inode, &mut state, indices)?,
+            _ => self.free_to_move(inode, indices)?,
+        };
         let mut present = Vec::with_capacity(indices.len());
         for index in indices {
             if !state.pages.is_dirty(index) {
@@ -238,9 +253,18 @@ impl Content {
             }
             present.push(index);
         }
-        let placing = self.place_pages(inode, &mut state, &present, Purpose::Move, sources);
+        let placing = self.place_pages(inode, &mut state, &present, purpose, sources);
         drop(state);
         self.write_placing(inode, placing, Cause::Gc)?.1
+    }
+
+    /// Those of some pages, in order, whose blocks are all that there is of them, and of which no other is made.
+    fn free_to_move(&self, inode: &Inode, indices: &[u64]) -> Result<Vec<u64>> {
+        let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
+        let kept = self.storage(inode).kept(self, inode, first..last + 1)?;
+        let is_free =
+            |index: &&u64| kept.binary_search(index).is_err() && !self.refs.is_source(inode.ino, **index);
+        Ok(indices.iter().filter(is_free).copied().collect())
     }
 
     /// Moves blocks as they are, with the pages that they are of. Readers wait: they look for them at their

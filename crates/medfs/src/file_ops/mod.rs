@@ -3,7 +3,8 @@
 //!
 //! Purpose: what an operation asks of the layers above before it takes its first lock ([`above`]); reading
 //! and writing ([`data`]), writing back ([`write_back`]), compressed files as ioctls see them
-//! ([`compressed`]), the end of deltas ([`fold`]). Invariants:
+//! ([`compressed`]), pinned files ([`pin`]), pages brought together ([`defragment`]), the end of deltas
+//! ([`fold`]). Invariants:
 //! 1. Room is made, and a checkpoint asked for, before an operation takes a lock or after it has given back all.
 //! 2. While a file is frozen no page of it becomes a source.
 //!
@@ -13,7 +14,9 @@
 pub(crate) mod above;
 mod compressed;
 mod data;
+mod defragment;
 mod fold;
+mod pin;
 mod tests;
 mod write_back;
 

@@ -18,7 +18,6 @@ pub(crate) mod hiding;
 pub(crate) mod inode_free;
 pub(crate) mod name_journal;
 pub(crate) mod namei;
-pub(crate) mod pin;
 pub(crate) mod rename;
 pub(crate) mod xattr;
 

@@ -16,6 +16,7 @@ mod compress;
 mod convert;
 mod damage;
 mod deferred;
+mod defragment;
 mod deltas;
 mod fpc;
 mod fsync_cost;

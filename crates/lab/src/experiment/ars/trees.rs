@@ -1,8 +1,8 @@
 //! ARS's Table I: how well a decision tree says which files will fragment.
 
-use super::lab::Lab;
 use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
 use crate::error::{Error, Result};
+use crate::experiment::Lab;
 use medfs_ars::{
     APPLICATIONS, Application, Limits, Moment, Sample, Score, Seen, cross_validated, files_of_phone,
 };
@@ -71,7 +71,7 @@ fn rows(lab: &Lab<'_>, app: &Application, scores: [Score; 3]) -> Result<Vec<Row>
 }
 
 /// Rows of precision, recall and accuracy of each application.
-pub(super) fn table(lab: &Lab<'_>) -> Result<Vec<Row>> {
+pub(in crate::experiment) fn table(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let number = |name: &str| Ok::<f64, Error>(lab.spec.numbers(name)?[0]);
     let sets = ((number("sets")? * lab.scale) as u64).max(1);
     let divisions = number("divisions")? as u32;

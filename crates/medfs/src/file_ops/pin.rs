@@ -6,8 +6,7 @@
 //! Kernel counterpart: `f2fs_ioc_set_pin_file`.
 
 use crate::error::{Posix, Result};
-use crate::map::inode::Inode;
-use crate::tree::Tree;
+use crate::file_ops::FileOps;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_store::Dirty;
@@ -17,7 +16,14 @@ fn blocks_without_content(r: &RawInode) -> u64 {
     1 + u64::from(r.i_xattr_nid.get() != 0)
 }
 
-impl Tree {
+fn check_can_be_pinned(r: &RawInode) -> Result<()> {
+    if r.compression().is_some() {
+        return Err(Posix::NotSupported.into());
+    }
+    if r.i_blocks.get() > blocks_without_content(r) { Err(Posix::FileTooLarge.into()) } else { Ok(()) }
+}
+
+impl FileOps {
     /// Whether a file is pinned.
     pub(crate) fn is_pinned(&self, ino: Ino) -> Result<bool> {
         Ok(self.inode(ino)?.is_pinned())
@@ -35,7 +41,7 @@ impl Tree {
                 return Ok(());
             }
             if pin {
-                self.check_can_be_pinned(&inode)?;
+                inode.raw(check_can_be_pinned)?;
                 self.convert_inline(&inode, state)?;
             } else {
                 self.placement.release(inode.ino, &self.store);
@@ -43,18 +49,6 @@ impl Tree {
             self.edit(&inode, Dirty::Full, |r| r.i_inline ^= Inline::PIN_FILE.bits());
             self.touch_changed(&inode);
             Ok(())
-        })
-    }
-
-    fn check_can_be_pinned(&self, inode: &Inode) -> Result<()> {
-        inode.raw(|r| {
-            if r.compression().is_some() {
-                Err(Posix::NotSupported.into())
-            } else if r.i_blocks.get() > blocks_without_content(r) {
-                Err(Posix::FileTooLarge.into())
-            } else {
-                Ok(())
-            }
         })
     }
 }

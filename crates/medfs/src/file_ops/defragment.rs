@@ -1,0 +1,81 @@
+//! Bringing the pages of a file together (`F2FS_IOC_DEFRAGMENT`).
+//!
+//! Purpose: pages of a range that lie apart are written anew, a section's worth at a time, to homes of the
+//! file where it has a reserve, else one behind the other to a log. Pages that are deltas, or that others are
+//! made from, stay where they are.
+//! Locks: called with none held; those of writing back are taken for each batch.
+//! Kernel counterpart: `f2fs_defragment_range`.
+
+use crate::content::placement::Purpose;
+use crate::error::{Posix, Result};
+use crate::file_ops::FileOps;
+use crate::map::inode::Inode;
+use crate::map::node_tree::Slot;
+use medfs_format::node::FileKind;
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, Ino, is_block};
+use std::ops::Range;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+
+impl FileOps {
+    /// Brings the pages of a range of bytes together; returns the bytes that were written for it.
+    /// `InvalidArgument` where the range is not of whole pages, the file is no regular one, is pinned, or has
+    /// an open atomic write; `NotSupported` where it is compressed.
+    pub(crate) fn defragment(&self, ino: Ino, start: u64, len: u64) -> Result<u64> {
+        let inode = self.inode(ino)?;
+        self.check_writable()?;
+        let end = start.checked_add(len).ok_or(Posix::InvalidArgument)?;
+        let is_whole = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        if !is_whole || inode.kind() != FileKind::Regular || inode.is_pinned() {
+            return Err(Posix::InvalidArgument.into());
+        }
+        if inode.raw(|r| r.compression().is_some()) {
+            return Err(Posix::NotSupported.into());
+        }
+        {
+            let state = inode.lock.read();
+            inode.check_alive(&state)?;
+            if state.pages.draft().is_some() {
+                return Err(Posix::InvalidArgument.into());
+            }
+        }
+        // What is dirty has no place yet.
+        self.write_back(&inode)?;
+        let pages = start / PAGE..(end / PAGE).min(inode.pages());
+        let found = self.blocks_of(&inode, pages)?;
+        if found.chunk_by(follows).nth(1).is_none() {
+            return Ok(0);
+        }
+        let mut written = 0;
+        for batch in found.chunks(BLOCKS_PER_SEG as usize) {
+            self.make_room_to_write()?;
+            let indices: Vec<u64> = batch.iter().map(|&(index, _)| index).collect();
+            self.rewrite_pages(&inode, &indices, Purpose::Defragment, &self.xref)?;
+            let new = self.blocks_of(&inode, indices[0]..indices[indices.len() - 1] + 1)?;
+            written += new.iter().filter(|now| !batch.contains(now)).count() as u64;
+        }
+        Ok(written * PAGE)
+    }
+
+    /// The pages of a range that have blocks, and these.
+    fn blocks_of(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<(u64, BlockAddr)>> {
+        let _state = inode.lock.read();
+        let (mut found, mut near): (_, Option<Slot>) = (Vec::new(), None);
+        let mut page = pages.start;
+        while page < pages.end {
+            near = self.find_slot_near(inode, near.as_ref(), page)?;
+            let Some(slot) = &near else {
+                page = self.next_existing(inode, page)?.max(page + 1);
+                continue;
+            };
+            found.extend(is_block(slot.addr()).then(|| (page, slot.addr())));
+            page += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// Whether the second of two pages of a file lies right behind the first, or as far behind as it does in the file.
+fn follows(before: &(u64, BlockAddr), page: &(u64, BlockAddr)) -> bool {
+    u64::from(page.1).checked_sub(before.1.into()) == Some(page.0 - before.0)
+}
