@@ -271,15 +271,19 @@ impl Commit {
 impl Commit {
     /// Makes pages of a file whole that are made from blocks of others, and durable.
     fn whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
-        match self.make_pages_whole(inode, pages) {
+        match self.make_whole_in_parts(inode, pages).and_then(|()| self.sync_file(inode, false)) {
             // Freed meanwhile.
             Err(Error::Posix(Posix::Stale)) => Ok(()),
-            made => made.and_then(|()| self.sync_file(inode, false).map(drop)),
+            made => made.map(drop),
         }
     }
 
-    /// Makes whole, and durable, what other files make of these pages of a file.
+    /// Makes whole, and durable, what other files make of these pages of a file, and whole of what its other pages
+    /// are made from them what is too much for one hold of its lock.
     fn make_dependents_whole(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+        if self.refs.many_own(ino, &pages) {
+            self.free_own_in_parts(&self.inode(ino)?, &pages)?;
+        }
         for dependent in self.refs.others(ino, pages.clone()) {
             match self.inode(dependent.ino) {
                 Ok(inode) => {

@@ -163,13 +163,18 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
             7 => {
                 let until = end(&model, &mut rng).max(at + 1);
                 let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
-                assert!(content.allocate(inode, punch, at, until - at).expect("punches"));
+                assert!(content.allocate(inode, punch, at, until - at).expect("punches").is_none());
                 let len = model.len();
                 model[len.min(at as usize)..len.min(until as usize)].fill(0);
             }
             8 => {
                 let until = end(&model, &mut rng).max(at + 1);
-                assert!(content.allocate(inode, FallocateMode::ZERO_RANGE, at, until - at).expect("zeroes"));
+                assert!(
+                    content
+                        .allocate(inode, FallocateMode::ZERO_RANGE, at, until - at)
+                        .expect("zeroes")
+                        .is_none()
+                );
                 model.resize(model.len().max(until as usize), 0);
                 model[at as usize..until as usize].fill(0);
             }
@@ -177,7 +182,9 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
                 let (from, until) = (at / PAGE * PAGE, end(&model, &mut rng));
                 if until < model.len() as u64 {
                     let collapse = FallocateMode::COLLAPSE_RANGE;
-                    assert!(content.allocate(inode, collapse, from, until - from).expect("collapses"));
+                    assert!(
+                        content.allocate(inode, collapse, from, until - from).expect("collapses").is_none()
+                    );
                     model.drain(from as usize..until as usize);
                 }
             }
@@ -185,7 +192,7 @@ pub(crate) fn follow_a_model(content: &Content, inode: &Arc<Inode>, seed: u64, s
                 let (from, until) = (at / PAGE * PAGE, end(&model, &mut rng));
                 if from < model.len() as u64 && (model.len() as u64) < most {
                     let insert = FallocateMode::INSERT_RANGE;
-                    assert!(content.allocate(inode, insert, from, until - from).expect("inserts"));
+                    assert!(content.allocate(inode, insert, from, until - from).expect("inserts").is_none());
                     let gap = vec![0; (until - from) as usize];
                     model.splice(from as usize..from as usize, gap);
                 }

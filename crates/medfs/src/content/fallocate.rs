@@ -33,14 +33,15 @@ fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
 }
 
 impl Content {
-    /// `false` (nothing changed) where pages that would go are sources of other files.
+    /// Returns the pages, and changes nothing, where some that would go are sources of other files, or of too many
+    /// pages.
     pub(crate) fn allocate(
         &self,
         inode: &Arc<Inode>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
-    ) -> Result<bool> {
+    ) -> Result<Option<Range<u64>>> {
         let range = FileRange { content: self, inode };
         self.change_alone(inode, |st| {
             inode.check_regular()?;
@@ -60,8 +61,14 @@ impl Content {
             if st.pages.draft().is_some() && !(only_adds && keep) {
                 return Err(Posix::Busy.into());
             }
-            if !only_adds && self.refs.others_need(inode.ino, offset / PAGE..u64::MAX) {
-                return Ok(false);
+            let first = offset / PAGE;
+            if !only_adds && self.refs.others_need(inode.ino, first..u64::MAX) {
+                return Ok(Some(first..u64::MAX));
+            }
+            let moves = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
+            let leave = first..if moves { u64::MAX } else { end.div_ceil(PAGE) };
+            if !only_adds && self.refs.many_own(inode.ino, &leave) {
+                return Ok(Some(leave));
             }
             match mode.difference(FallocateMode::KEEP_SIZE) {
                 m if m.is_empty() => range.preallocate(st, offset, end, keep)?,
@@ -72,7 +79,7 @@ impl Content {
                 _ => return Err(Posix::NotSupported.into()),
             }
             self.touch_modified(inode);
-            Ok(true)
+            Ok(None)
         })
     }
 

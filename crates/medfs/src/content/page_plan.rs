@@ -126,6 +126,8 @@ pub(crate) struct Placing {
     pub(crate) pending: Vec<Pending>,
     /// What kept pages from being placed, of those that are being placed now.
     pub(crate) damage: First,
+    /// Pages that damage keeps from being placed.
+    pub(crate) damaged: Vec<u64>,
     pub(crate) outcome: Result<()>,
 }
 
@@ -138,6 +140,7 @@ impl Placing {
             blocked: Vec::new(),
             pending: Vec::new(),
             damage: First::default(),
+            damaged: Vec::new(),
             outcome,
         }
     }

@@ -17,7 +17,6 @@ use crate::options::CompactFiles;
 use crate::profile::Hotness;
 use crate::stats::Counters;
 use medfs_format::delta::COMPACT_ROOM;
-use std::ops::Range;
 use std::sync::Arc;
 
 impl DeltaPages<'_> {
@@ -106,11 +105,11 @@ impl DeltaPages<'_> {
         }
         let stored = stored || (inline && self.replace_worse(inode, state, &record)?);
         if !stored {
-            self.refs.drop_pages(inode.ino, page_range(&record));
+            self.refs.disclaim(inode.ino, record.index);
             return Ok(otherwise);
         }
         self.compact().mask_compact(inode, record.index);
-        self.record_kept(state, &record);
+        self.record_kept(inode, state, &record);
         Ok(Decision::Stored)
     }
 
@@ -129,7 +128,8 @@ impl DeltaPages<'_> {
     }
 
     /// Notes that a page's record has its place.
-    pub(super) fn record_kept(&self, state: &mut InodeState, record: &OwnedRecord) {
+    pub(super) fn record_kept(&self, inode: &Inode, state: &mut InodeState, record: &OwnedRecord) {
+        self.refs.keep(inode.ino, record.index);
         Counters::add(&self.deltas.counters.made, 1);
         Counters::add(&self.deltas.counters.bytes, record.delta.len() as u64);
         state.whole.remove(&u64::from(record.index));
@@ -159,9 +159,4 @@ impl DeltaPages<'_> {
         let worth = self.costs.lock().worth_replacing(freed, mean.max(1), self.base_cache.missed());
         Ok(worth.then_some(u64::from(largest.index)))
     }
-}
-
-/// The page of a record, as a range.
-pub(super) fn page_range(record: &OwnedRecord) -> Range<u64> {
-    u64::from(record.index)..u64::from(record.index) + 1
 }

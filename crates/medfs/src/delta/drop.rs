@@ -14,7 +14,10 @@ impl DeltaPages<'_> {
     /// Takes a page's delta away and makes the page dirty, to be written as a whole before its inode is
     /// without the delta.
     pub(crate) fn make_whole(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64) -> Result<()> {
-        let Some(record) = self.delta_of(inode, index)? else { return Ok(()) };
+        let Some(record) = self.delta_of(inode, index)? else {
+            self.refs.drop_pages(inode.ino, index..index + 1);
+            return Ok(());
+        };
         self.load_whole(inode, state, &record)?;
         self.drop_deltas(inode, state, index..index + 1)
     }
@@ -36,7 +39,7 @@ impl DeltaPages<'_> {
         Ok(())
     }
 
-    /// Forgets the deltas of pages that go, or get other blocks.
+    /// Forgets the deltas of pages: of those that go, get other blocks, or are their blocks.
     pub(crate) fn drop_deltas(
         &self,
         inode: &Arc<Inode>,
@@ -46,7 +49,6 @@ impl DeltaPages<'_> {
         if !self.is_delta_volume() {
             return Ok(());
         }
-        self.free_own_users(inode, state, &pages)?;
         if self.has_compact(inode)
             && let Err(e) = self.compact().compact_pages_in(inode, &pages)
         {

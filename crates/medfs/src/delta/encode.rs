@@ -67,11 +67,7 @@ impl DeltaPages<'_> {
             Counters::add(&counters.similar, 1);
             return Ok(Encoding::Delta(record));
         }
-        if own.is_some() {
-            // Whatever it was made from before.
-            self.refs.drop_pages(inode.ino, u64::from(index)..u64::from(index) + 1);
-            Counters::add(&counters.appended, u64::from(addr == NEW_ADDR));
-        }
+        Counters::add(&counters.appended, u64::from(own.is_some() && addr == NEW_ADDR));
         Ok(own.map_or(Encoding::None, Encoding::Delta))
     }
 

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
+use crate::map::refs::MOST_MADE_WHOLE;
 use medfs_format::Block;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -51,6 +52,8 @@ impl DeltaPages<'_> {
             first.note(placer.place_what_follows(state, &about, &mut placing));
         }
         placing.outcome = first.result();
+        let waited = self.refs.disclaim_all(inode.ino);
+        debug_assert!(!waited || placing.outcome.is_err(), "a record has neither a place nor none");
         debug_assert!(
             placing.leaves_out_none(state, indices),
             "a page is neither placed, nor kept, nor waits"
@@ -89,7 +92,10 @@ impl Placer<'_> {
             let changed = Changed { index, page, base: bases.remove(&index) };
             match self.place_one(state, near.as_ref(), changed, about, placing) {
                 Ok(slot) => near = Some(slot),
-                Err(e) if self.is_damage(&e) => placing.damage.note(Err(e)),
+                Err(e) if self.is_damage(&e) => {
+                    placing.damaged.push(index);
+                    placing.damage.note(Err(e));
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -126,7 +132,9 @@ impl Placer<'_> {
     }
 
     /// Places what the first pages led to: deltas that found no room in the zone, pages whose deltas gave
-    /// way, which must be durable together with the inode that says so, and compact pages.
+    /// way, which must be durable together with the inode that says so, and compact pages. A page that becomes whole
+    /// may be what others of its file are made from, and so on: each time round some of these lose their records, and
+    /// none gets another that is made from pages of the file.
     fn place_what_follows(
         &self,
         state: &mut InodeState,
@@ -134,28 +142,23 @@ impl Placer<'_> {
         placing: &mut Placing,
     ) -> Result<()> {
         let about = Decide { deltas: false, ..*about };
-        let pending = std::mem::take(&mut placing.pending);
-        let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
-        let mut whole = self.settle_pending(self.inode, state, pending)?;
-        for index in indices.into_iter().filter(|index| !whole.contains(index)) {
-            if let Some(page) = state.pages.get(index).cloned() {
-                self.page_is_clean(self.inode, state, index, page);
-            }
-        }
-        let mut damage = First::default();
+        let mut next = self.settle_placed(state, placing)?;
+        let (mut damage, mut room) = (First::default(), MOST_MADE_WHOLE);
         loop {
-            whole.extend(self.free_of_own(self.inode, state, &mut placing.blocked, about.batch.purpose)?);
-            whole.extend(state.whole.iter().copied().filter(|index| !placing.blocked.contains(index)));
-            whole.sort_unstable();
-            whole.dedup();
-            let placed = self.place_all(state, &whole, &about, placing);
-            self.put_off(&mut damage, placed)?;
-            // A page whose block others need, and that finds no place as a delta either, waits for them.
-            whole.clear();
-            let waiting = std::mem::take(&mut placing.pending);
-            if waiting.is_empty() {
+            let (blocked, purpose) = (&mut placing.blocked, about.batch.purpose);
+            next.extend(self.free_of_own(self.inode, state, blocked, &mut room, purpose)?);
+            let waits = |index: &u64| blocked.contains(index) || placing.damaged.contains(index);
+            next.extend(state.whole.iter().copied().filter(|index| !waits(index)));
+            next.sort_unstable();
+            next.dedup();
+            if next.is_empty() {
                 break;
             }
+            let placed = self.place_all(state, &next, &about, placing);
+            self.put_off(&mut damage, placed)?;
+            next.clear();
+            // A page whose block others need, and that finds no place as a delta either, waits for them.
+            let waiting = std::mem::take(&mut placing.pending);
             placing.blocked.extend(self.give_up_pending(self.inode.ino, waiting));
         }
         let start = self.compact_start(self.inode);
@@ -165,5 +168,18 @@ impl Placer<'_> {
         let placed = self.place_all(state, &compact, &about, placing);
         self.put_off(&mut damage, placed)?;
         damage.result()
+    }
+
+    /// Finds places for deltas that found no room in the zone; returns the pages of those that have none.
+    fn settle_placed(&self, state: &mut InodeState, placing: &mut Placing) -> Result<Vec<u64>> {
+        let pending = std::mem::take(&mut placing.pending);
+        let indices: Vec<u64> = pending.iter().map(Pending::index).collect();
+        let whole = self.settle_pending(self.inode, state, pending)?;
+        for index in indices.into_iter().filter(|index| !whole.contains(index)) {
+            if let Some(page) = state.pages.get(index).cloned() {
+                self.page_is_clean(self.inode, state, index, page);
+            }
+        }
+        Ok(whole)
     }
 }

@@ -3,7 +3,6 @@
 //! Locks: the inode's, exclusive, and the operation lock.
 
 use super::compact_write::pack;
-use super::decide::page_range;
 use super::layer::DeltaPages;
 use super::zone::has_nodes;
 use crate::content::page_plan::Pending;
@@ -11,6 +10,7 @@ use crate::content::placement::Purpose;
 use crate::content::record::{OwnedRecord, total_size};
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
+use crate::stats::Counters;
 use medfs_format::Ino;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl DeltaPages<'_> {
                         for p in &pending {
                             match &p.leaves {
                                 Some(slot) => self.leave_block(inode, state, &p.record, slot)?,
-                                None => self.record_kept(state, &p.record),
+                                None => self.record_kept(inode, state, &p.record),
                             }
                         }
                         break;
@@ -57,7 +57,7 @@ impl DeltaPages<'_> {
 
     /// The pages of records for which there is no place.
     pub(crate) fn give_up_pending(&self, ino: Ino, pending: Vec<Pending>) -> Vec<u64> {
-        pending.iter().for_each(|p| self.refs.drop_pages(ino, page_range(&p.record)));
+        pending.iter().for_each(|p| self.refs.disclaim(ino, p.record.index));
         pending.iter().map(Pending::index).collect()
     }
 
@@ -74,12 +74,14 @@ impl DeltaPages<'_> {
     }
 
     /// Of blocked pages, those that only other pages of the same file need: these become whole in the same
-    /// change of the inode, after which the former may be written too. Returns them.
+    /// change of the inode, after which the former may be written too. Returns them. At most `room` pages become whole;
+    /// what needs more stays blocked.
     pub(crate) fn free_of_own(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
         blocked: &mut Vec<u64>,
+        room: &mut usize,
         purpose: Purpose,
     ) -> Result<Vec<u64>> {
         let mut freed = Vec::new();
@@ -88,13 +90,13 @@ impl DeltaPages<'_> {
                 Purpose::Checkpoint => self.refs.others_need_now(inode.ino, index..index + 1),
                 _ => self.refs.others_need(inode.ino, index..index + 1),
             };
-            if others {
-                blocked.push(index);
-                continue;
-            }
-            let dependents = self.refs.own(inode.ino, index..index + 1);
+            let mut dependents = if others { Vec::new() } else { self.refs.own(inode.ino, index..index + 1) };
+            let waits = others || dependents.len() > *room;
+            dependents.truncate(*room);
+            *room -= dependents.len();
             self.make_whole_or_give_up(inode, state, &dependents)?;
-            freed.push(index);
+            Counters::add(&self.deltas.counters.released, dependents.len() as u64);
+            if waits { blocked.push(index) } else { freed.push(index) }
         }
         Ok(freed)
     }

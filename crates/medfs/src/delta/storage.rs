@@ -184,8 +184,12 @@ mod tests {
         NoSources, content, follow_a_model, forget_clean, new_file, options, read, text, write, write_back,
     };
     use crate::content::placement::Purpose;
+    use crate::content::storage::Sources;
+    use crate::map::refs::MOST_MADE_WHOLE;
     use medfs_format::BLOCK_SIZE;
+    use medfs_format::delta::RawSlice;
     use medfs_format::superblock::Feature;
+    use medfs_sync::Mutex;
     use std::sync::atomic::Ordering::Relaxed;
 
     const FSYNC: Purpose = Purpose::Fsync { datasync: false };
@@ -323,6 +327,135 @@ mod tests {
         content.refs.committed();
         write_back(&content, &file, FSYNC);
         assert_eq!(addr(), before, "nothing needs it any more");
+    }
+
+    /// Pages of a file look like the block of another one of its pages.
+    struct Alike<'a> {
+        content: &'a Content,
+        own: &'a Deltas,
+        like: Mutex<u32>,
+        asked: Mutex<Vec<u32>>,
+    }
+
+    impl<'a> Alike<'a> {
+        fn to(content: &'a Content, own: &'a Deltas, like: u32) -> Alike<'a> {
+            Alike { content, own, like: Mutex::new(like), asked: Mutex::default() }
+        }
+    }
+
+    impl Sources for Alike<'_> {
+        fn staging(&self, _: &Inode) {}
+
+        fn record_of(
+            &self,
+            _: &Arc<Inode>,
+            _: &InodeState,
+            _: u32,
+            _: &Block,
+            _: bool,
+        ) -> Result<Option<(OwnedRecord, u64)>> {
+            Ok(None)
+        }
+
+        fn record_like(
+            &self,
+            inode: &Arc<Inode>,
+            _: &InodeState,
+            index: u32,
+            page: &Block,
+            most: usize,
+        ) -> Result<Option<OwnedRecord>> {
+            self.asked.lock().push(index);
+            let like = *self.like.lock();
+            let slot = self.content.find_slot(inode, like.into())?.expect("it has a block");
+            let base = self.content.base(slot.addr())?;
+            let record = self.own.encode(index, &base, page, &[whole(inode.ino, like)], most);
+            Ok(record.filter(|r| like != index && self.content.refs.claim(inode.ino, index, r.sources())))
+        }
+
+        fn placed_whole(&self, _: &Inode, _: &InodeState, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn whole(ino: u32, page: u32) -> RawSlice {
+        let len = BLOCK_SIZE as u16;
+        RawSlice { ino: ino.into(), page: page.into(), from: 0.into(), to: 0.into(), len: len.into() }
+    }
+
+    /// Makes pages what another one is, with a little change.
+    fn copy(content: &Content, file: &Arc<Inode>, from: usize, to: std::ops::Range<usize>, change: &[u8]) {
+        let mut page = read(content, file)[from * BLOCK_SIZE..(from + 1) * BLOCK_SIZE].to_vec();
+        page[100..100 + change.len()].copy_from_slice(change);
+        to.for_each(|at| write(content, file, (at * BLOCK_SIZE) as u64, &page));
+    }
+
+    fn noisy_file(content: &Content, pages: usize) -> Arc<Inode> {
+        let file = new_file(content, b"a.db", None);
+        for page in 0..pages {
+            let mut x = page as u32 + 1;
+            let noise: Vec<u8> = std::iter::repeat_with(|| {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (x >> 24) as u8
+            })
+            .take(BLOCK_SIZE)
+            .collect();
+            write(content, &file, (page * BLOCK_SIZE) as u64, &noise);
+        }
+        write_back(content, &file, FSYNC);
+        file
+    }
+
+    #[test]
+    fn a_record_that_finds_no_place_leaves_a_page_what_it_was_made_from() {
+        let (content, own) = deltas("delta=compact,compact_files=all");
+        let file = noisy_file(&content, 40);
+        let alike = Alike::to(&content, &own, 7);
+        copy(&content, &file, 7, 3..6, b"once");
+        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        assert!(batch.blocked.is_empty() && content.refs.own(file.ino, 7..8) == [3, 4, 5]);
+        // Another file needs its block, there is no room for a compact page, and it becomes another page.
+        assert!(content.refs.add(file.ino + 1, 0, vec![(file.ino, 3)]));
+        let free = content.space.counts().free();
+        content.space.reserve(free).unwrap();
+        *alike.like.lock() = 12;
+        alike.asked.lock().clear();
+        copy(&content, &file, 12, 3..4, b"again");
+        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        assert_eq!(batch.blocked, [3]);
+        assert_eq!(content.refs.own(file.ino, 7..8), [3, 4, 5], "its record names that block still");
+        assert!(!content.refs.is_source(file.ino, 12));
+        // Once: later some pages have blocks that are not written yet.
+        assert_eq!(*alike.asked.lock(), [3]);
+        content.space.release(free);
+        content.refs.drop_pages(file.ino + 1, 0..1);
+        content.refs.committed();
+        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        assert!(batch.blocked.is_empty() && content.refs.own(file.ino, 7..8) == [4, 5]);
+    }
+
+    #[test]
+    fn what_many_pages_are_made_from_is_overwritten_in_parts() {
+        const MANY: usize = 2 * MOST_MADE_WHOLE + 50;
+        let (content, own) = deltas("delta=compact,compact_files=all");
+        let file = noisy_file(&content, 2);
+        copy(&content, &file, 0, 2..2 + MANY, b"like it");
+        let alike = Alike::to(&content, &own, 0);
+        content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap().outcome.unwrap();
+        let left = || content.refs.own(file.ino, 0..1).len();
+        assert_eq!(left(), MANY);
+        copy(&content, &file, 1, 0..1, b"another page");
+        let expected = read(&content, &file);
+        for part in [MANY - MOST_MADE_WHOLE, MANY - 2 * MOST_MADE_WHOLE] {
+            let batch = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+            batch.outcome.unwrap();
+            assert_eq!((batch.blocked, left()), (vec![0], part));
+            assert_eq!(file.lock.read().pages.dirty_len(), 1, "the parts are written");
+        }
+        let batch = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+        assert!(batch.blocked.is_empty() && left() == 0 && !file.lock.read().pages.any_dirty());
+        forget_clean(&content, &file);
+        assert!(read(&content, &file) == expected);
     }
 
     #[test]

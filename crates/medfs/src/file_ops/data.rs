@@ -8,9 +8,8 @@ use crate::error::{Error, Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::refs::Attempt;
 use crate::types::FallocateMode;
-use medfs_format::{BLOCK_SIZE, Block, Ino};
+use medfs_format::{Block, Ino};
 
-const PAGE: u64 = BLOCK_SIZE as u64;
 /// Bytes copied between two files under one lock.
 const COPY_CHUNK: usize = 1 << 20;
 
@@ -34,8 +33,8 @@ impl FileOps {
         self.with_unshared(|| {
             self.make_room_to_write()?;
             match self.allocate(&inode, mode, offset, len) {
-                Ok(true) => Ok(Attempt::Done(())),
-                Ok(false) => Ok(Attempt::Shared(ino, offset / PAGE..u64::MAX)),
+                Ok(None) => Ok(Attempt::Done(())),
+                Ok(Some(pages)) => Ok(Attempt::Shared(ino, pages)),
                 Err(Error::NoSpace) if std::mem::take(&mut may_free) => {
                     self.checkpoint_now()?;
                     Ok(Attempt::Again)

@@ -11,7 +11,7 @@ use crate::file_ops::FileOps;
 use crate::file_ops::above::{MakeDurable, Reclaim};
 use crate::map::alone::{checkpoint, device, new_inode};
 use crate::map::inode::{Inode, Scope};
-use crate::map::refs::Attempt;
+use crate::map::refs::{Attempt, MOST_MADE_WHOLE};
 use crate::types::{FallocateMode, Seek};
 use medfs_device::MemDevice;
 use medfs_format::compress::{Algorithm, Compression};
@@ -70,6 +70,7 @@ impl MakeDurable for Durable {
 
     fn unshare(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
         let files = self.0.note(format!("unshare {ino} {pages:?}"));
+        files.free_own_in_parts(&files.inode(ino)?, &pages)?;
         for referrer in files.refs.others(ino, pages) {
             files.refs.drop_pages(referrer.ino, 0..u64::MAX);
             let gone = files.refs.take_released(referrer.ino);
@@ -406,6 +407,27 @@ fn folding_leaves_whole_pages_and_no_deltas() {
     assert!(!files.deltas().has_deltas(&inode) && dirty(&inode).is_empty());
     assert!(all(&files, &inode) == model);
     assert_eq!(files.fold_deltas(&mut |_, _| {}).unwrap().pages, 0, "there is nothing left");
+}
+
+#[test]
+fn a_block_that_many_pages_of_the_file_are_made_from_goes_after_them() {
+    let (files, layers) = opened("", Scope::File);
+    let inode = new_file(&files);
+    write(&files, inode.ino, 0, &text(9 * 4096));
+    let users = |many: usize| {
+        (10..10 + many as u32)
+            .for_each(|user| assert!(files.refs.add(inode.ino, user, vec![(inode.ino, 2)])));
+        layers.take();
+    };
+    let unshared = |pages: Range<u64>| format!("unshare {} {pages:?}", inode.ino);
+    let punch =
+        || files.fallocate(inode.ino, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 2 * PAGE, PAGE);
+    users(MOST_MADE_WHOLE);
+    punch().unwrap();
+    assert!(!layers.take().contains(&unshared(2..3)), "in one hold of the lock");
+    users(3 * MOST_MADE_WHOLE);
+    punch().unwrap();
+    assert!(layers.take().contains(&unshared(2..3)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::error::{Error, Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState, Scope};
-use crate::map::refs::{Attempt, Freeze};
+use crate::map::refs::{Attempt, Freeze, MOST_MADE_WHOLE};
 use crate::stats::Counters;
 use medfs_format::Ino;
 use std::ops::Range;
@@ -123,20 +123,25 @@ impl FileOps {
 
     /// Writes the pages of an inode, and before those that others need these others. A page that is placed
     /// may make a delta of another one give way, whose block others need in turn: so it goes on until none is
-    /// left, and none becomes a source meanwhile.
+    /// left, and none becomes a source meanwhile. The checkpoint must not write the inode before that: what a page
+    /// was that waits would be lost.
     fn write_unblocked_for_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
         let _frozen = self.refs.freeze(inode.ino);
-        let (mut blocked, mut outcome) = self.write_for_checkpoint(inode, &self.xref)?;
-        while !blocked.is_empty() {
-            let before = std::mem::take(&mut blocked);
-            self.release_for_checkpoint(inode, &before)?;
-            (blocked, outcome) = self.write_for_checkpoint(inode, &self.xref)?;
-            if blocked == before {
-                debug_assert!(false, "nothing else runs during a checkpoint");
-                break;
+        let mut before = None;
+        loop {
+            let (blocked, outcome) = self.write_for_checkpoint(inode, &self.xref)?;
+            let failed = outcome.as_ref().is_err_and(|e| !self.is_damage(e));
+            if blocked.is_empty() || failed {
+                return outcome;
             }
+            let left = Some((blocked.clone(), self.refs.pages(inode.ino)));
+            if before == left {
+                debug_assert!(false, "nothing else runs during a checkpoint");
+                return Err(Error::ReadOnly);
+            }
+            before = left;
+            self.release_for_checkpoint(inode, &blocked)?;
         }
-        outcome
     }
 
     /// Runs an operation until no other file is in its way. Pages that were, once made whole, do not become
@@ -168,6 +173,33 @@ impl FileOps {
         Ok(frozen)
     }
 
+    /// Makes pages of a file whole, some at a time, that are made from those of a range, until the others can become
+    /// whole in one hold of its lock. They are written as soon as they are whole. No page of the file becomes a source
+    /// meanwhile.
+    pub(crate) fn free_own_in_parts(&self, inode: &Arc<Inode>, pages: &Range<u64>) -> Result<()> {
+        while self.refs.many_own(inode.ino, pages) {
+            let mut some = self.refs.own_outside(inode.ino, pages);
+            some.truncate(MOST_MADE_WHOLE);
+            self.make_pages_whole(inode, &some)?;
+            if let Some(written) = self.write_batch(inode, some[0], Purpose::Background, &self.xref)? {
+                self.pass_by("pages of a file stay in memory", inode.ino, written.outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes pages whole whose sources are to go, some at a time: all but the last of these are written.
+    pub(crate) fn make_whole_in_parts(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
+        let mut parts = pages.chunks(MOST_MADE_WHOLE).peekable();
+        while let Some(some) = parts.next() {
+            self.make_pages_whole(inode, some)?;
+            if parts.peek().is_some() {
+                self.write_back(inode)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes pages whole, in memory, whose sources are to go.
     pub(crate) fn make_pages_whole(&self, inode: &Arc<Inode>, pages: &[u64]) -> Result<()> {
         self.change_settled(inode, |state| self.deltas().make_whole_or_give_up(inode, state, pages))?;
@@ -187,9 +219,11 @@ impl FileOps {
                     Err(Error::Posix(Posix::Stale)) => continue,
                     inode => inode?,
                 };
-                self.deltas().make_whole_or_give_up(&inode, &mut inode.lock.write(), &dependent.pages)?;
-                let (_, outcome) = self.write_for_checkpoint(&inode, &self.xref)?;
-                self.pass_by("a file made from blocks of another is not written", inode.ino, outcome)?;
+                for some in dependent.pages.chunks(MOST_MADE_WHOLE) {
+                    self.deltas().make_whole_or_give_up(&inode, &mut inode.lock.write(), some)?;
+                    let written = self.write_unblocked_for_checkpoint(&inode);
+                    self.pass_by("a file made from blocks of another is not written", inode.ino, written)?;
+                }
             }
         }
         Ok(())

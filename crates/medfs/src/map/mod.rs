@@ -11,6 +11,7 @@
 //! too; the rest are leaves.
 
 pub(crate) mod alone;
+mod claims;
 pub(crate) mod cluster_marks;
 pub(crate) mod damage;
 pub(crate) mod inode;

@@ -4,13 +4,18 @@
 //! *dependent*. Invariants: a source's block is neither overwritten nor freed while a dependent's record, in
 //! memory or on the device, names it; cleaning may move it, as records name file and page. A record that is
 //! gone from memory counts until the inode without it is durable: then [`BlockRefs::settle`] or a checkpoint
-//! forgets it. A dependent is never a source. Locks: one mutex, a leaf.
+//! forgets it. While a new record of a page has no place, it is made from what both name. A dependent is never a
+//! source. Locks: one mutex, a leaf.
 
+use super::claims::Claims;
 use medfs_format::Ino;
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most pages that are made whole in one hold of their file's lock because blocks go that they are made from.
+pub(crate) const MOST_MADE_WHOLE: usize = 256;
 
 /// Who needs a page's block.
 #[derive(Debug, Default)]
@@ -39,13 +44,15 @@ struct Inner {
     users: HashMap<Ino, BTreeMap<u32, Users>>,
     /// Sources of each page that has a record with slices.
     current: HashMap<Ino, BTreeMap<u32, Vec<(Ino, u32)>>>,
+    /// Sources of new records of pages, which have no place yet.
+    claimed: Claims,
     /// Sources of records that are gone from memory, by inode.
     gone: HashMap<Ino, Vec<(Ino, u32)>>,
     /// Files of which no page may become a source now, and how many freezes of each are held.
     frozen: HashMap<Ino, usize>,
     /// By source: how many of its users, page by page, current or gone, are other files. No entry where there is none.
     foreign: HashMap<Ino, usize>,
-    /// By user: how many sources in other files its pages have, current or gone. No entry where there is none.
+    /// By user: how many sources in other files its pages have, current, claimed or gone. No entry where there is none.
     abroad: HashMap<Ino, usize>,
 }
 
@@ -90,23 +97,45 @@ impl Inner {
     }
 
     /// Notes that these sources are a file's no more.
-    fn left_abroad(&mut self, gone: &ReleasedRefs) {
-        let left = gone.sources.iter().filter(|(source, _)| *source != gone.ino).count();
-        if let Some(count) = self.abroad.get_mut(&gone.ino) {
+    fn left_abroad(&mut self, ino: Ino, left: &[(Ino, u32)]) {
+        let left = left.iter().filter(|(source, _)| *source != ino).count();
+        if let Some(count) = self.abroad.get_mut(&ino) {
             *count -= left;
             if *count == 0 {
-                self.abroad.remove(&gone.ino);
+                self.abroad.remove(&ino);
             }
         }
+    }
+
+    /// Withdraws what was claimed for a page, but for what its record names too.
+    fn disclaim(&mut self, ino: Ino, index: u32) {
+        let Some(claimed) = self.claimed.take(ino, index) else { return };
+        let current = self.current.get(&ino).and_then(|pages| pages.get(&index)).cloned().unwrap_or_default();
+        for &(source, page) in claimed.iter().filter(|source| !current.contains(source)) {
+            let Some(pages) = self.users.get_mut(&source) else { continue };
+            let Some(users) = pages.get_mut(&page) else { continue };
+            let went = users.current.remove(&(ino, index));
+            if users.gone.is_empty() && users.current.is_empty() {
+                pages.remove(&page);
+            }
+            if pages.is_empty() {
+                self.users.remove(&source);
+            }
+            if went {
+                self.foreign_went(source, ino);
+            }
+        }
+        self.left_abroad(ino, &claimed);
     }
 
     fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) {
         for (index, sources) in self.take_current(ino, &pages) {
             for (source, page) in sources {
+                let claimed = self.claimed.names(ino, index, (source, page));
                 let Some(users) = self.users.get_mut(&source).and_then(|pages| pages.get_mut(&page)) else {
                     continue;
                 };
-                let went = users.current.remove(&(ino, index));
+                let went = !claimed && users.current.remove(&(ino, index));
                 let count = users.gone.entry(ino).or_default();
                 *count += 1;
                 let came = *count == 1;
@@ -191,14 +220,22 @@ impl BlockRefs {
     /// Notes what the record of a page of `ino` is made from, in place of what it was made from before.
     /// `false` (nothing noted) where one of the sources may not become one.
     pub(crate) fn add(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
+        let claimed = self.claim(ino, index, sources);
+        if claimed {
+            self.keep(ino, index);
+        }
+        claimed
+    }
+
+    /// Notes what a new record of a page is made from, beside what the page's record is made from, while a place is
+    /// looked for. `false` (nothing noted) where one of the sources may not become one. [`BlockRefs::keep`] comes
+    /// next, or [`BlockRefs::disclaim`].
+    pub(crate) fn claim(&self, ino: Ino, index: u32, sources: Vec<(Ino, u32)>) -> bool {
         let inner = &mut *self.inner.lock();
         if sources.iter().any(|(source, _)| inner.frozen.contains_key(source)) {
             return false;
         }
-        inner.drop_pages(ino, u64::from(index)..u64::from(index) + 1);
-        if sources.is_empty() {
-            return true;
-        }
+        inner.disclaim(ino, index);
         for &(source, page) in &sources {
             let users = inner.users.entry(source).or_default().entry(page).or_default();
             if users.current.insert((ino, index)) {
@@ -209,9 +246,40 @@ impl BlockRefs {
         if abroad > 0 {
             *inner.abroad.entry(ino).or_default() += abroad;
         }
-        inner.current.entry(ino).or_default().insert(index, sources);
+        inner.claimed.note(ino, index, sources);
         self.count.store(inner.users.len(), Ordering::Release);
         true
+    }
+
+    /// The new record of a page has its place: what the page was made from before is gone from memory.
+    pub(crate) fn keep(&self, ino: Ino, index: u32) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let inner = &mut *self.inner.lock();
+        inner.drop_pages(ino, u64::from(index)..u64::from(index) + 1);
+        if let Some(sources) = inner.claimed.take(ino, index) {
+            inner.current.entry(ino).or_default().insert(index, sources);
+        }
+    }
+
+    /// It has none: the page is what its record says, or becomes whole.
+    pub(crate) fn disclaim(&self, ino: Ino, index: u32) {
+        if self.count.load(Ordering::Acquire) > 0 {
+            let inner = &mut *self.inner.lock();
+            inner.disclaim(ino, index);
+            self.count.store(inner.users.len(), Ordering::Release);
+        }
+    }
+
+    /// None of the new records of a file's pages that have no place yet gets one; whether there were any.
+    pub(crate) fn disclaim_all(&self, ino: Ino) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let pages = self.inner.lock().claimed.pages(ino);
+        pages.iter().for_each(|&index| self.disclaim(ino, index));
+        !pages.is_empty()
     }
 
     /// Lets no page of a file become a source as long as what is returned is held.
@@ -252,7 +320,7 @@ impl BlockRefs {
             return;
         }
         let inner = &mut *self.inner.lock();
-        inner.left_abroad(gone);
+        inner.left_abroad(gone.ino, &gone.sources);
         for &(source, page) in &gone.sources {
             let Some(pages) = inner.users.get_mut(&source) else { continue };
             let mut went = false;
@@ -375,6 +443,19 @@ impl BlockRefs {
             .map_or(Vec::new(), |dependent| dependent.pages)
     }
 
+    /// Whether so many pages of the file itself, outside of a range of its pages, need blocks of that range that they
+    /// are not made whole in one hold of its lock.
+    pub(crate) fn many_own(&self, ino: Ino, pages: &Range<u64>) -> bool {
+        self.own_outside(ino, pages).len() > MOST_MADE_WHOLE
+    }
+
+    /// The pages of the file itself, outside of a range of its pages, that need blocks of that range.
+    pub(crate) fn own_outside(&self, ino: Ino, pages: &Range<u64>) -> Vec<u64> {
+        let mut own = self.own(ino, pages.clone());
+        own.retain(|page| !pages.contains(page));
+        own
+    }
+
     fn of(&self, ino: Ino, pages: Range<u64>) -> Vec<Referrer> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -399,10 +480,11 @@ impl BlockRefs {
         all
     }
 
-    /// Whether a file is one of these, or there are fewer than `most`.
+    /// Whether a file is one of these, or there are fewer than `most`, with those that may become one of them.
     pub(crate) fn has_room(&self, ino: Ino, most: usize) -> bool {
         let inner = self.inner.lock();
-        inner.current.len() < most || inner.current.contains_key(&ino)
+        let new = inner.claimed.files().filter(|of| *of != ino && !inner.current.contains_key(of)).count();
+        inner.current.len() + new < most || inner.current.contains_key(&ino)
     }
 }
 
@@ -445,6 +527,9 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Add(Ino, u32, Vec<(Ino, u32)>),
+        Claim(Ino, u32, Vec<(Ino, u32)>),
+        Keep(Ino, u32),
+        Disclaim(Ino, u32),
         Drop(Ino, u64),
         Take(Ino),
         Settle,
@@ -455,7 +540,10 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let sources = vec((1..5u32, 0..4u32), 0..4);
         prop_oneof![
-            4 => (1..5u32, 0..6u32, sources).prop_map(|(ino, index, from)| Step::Add(ino, index, from)),
+            3 => (1..5u32, 0..6u32, sources.clone()).prop_map(|(ino, index, from)| Step::Add(ino, index, from)),
+            3 => (1..5u32, 0..6u32, sources).prop_map(|(ino, index, from)| Step::Claim(ino, index, from)),
+            2 => (1..5u32, 0..6u32).prop_map(|(ino, index)| Step::Keep(ino, index)),
+            2 => (1..5u32, 0..6u32).prop_map(|(ino, index)| Step::Disclaim(ino, index)),
             1 => (1..5u32, 0..6u64).prop_map(|(ino, index)| Step::Drop(ino, index)),
             1 => (1..5u32).prop_map(Step::Take),
             1 => Just(Step::Settle),
@@ -465,13 +553,17 @@ mod tests {
     }
 
     proptest! {
-        /// The count of other files against what a walk over all users finds, after every step.
+        /// The counts of other files, as users and as sources, against what a walk over all users finds, after every
+        /// step.
         #[test]
-        fn whether_others_need_a_file_is_known_without_looking_at_its_pages(steps in vec(step(), 1..60)) {
+        fn whether_files_need_each_other_is_known_without_looking_at_their_pages(steps in vec(step(), 1..60)) {
             let (d, mut taken) = (BlockRefs::default(), Vec::new());
             for step in steps {
                 match step {
                     Step::Add(ino, index, sources) => drop(d.add(ino, index, sources)),
+                    Step::Claim(ino, index, sources) => drop(d.claim(ino, index, sources)),
+                    Step::Keep(ino, index) => d.keep(ino, index),
+                    Step::Disclaim(ino, index) => d.disclaim(ino, index),
                     Step::Drop(ino, index) => d.drop_pages(ino, index..index + 2),
                     Step::Take(ino) => taken.push(d.take_released(ino)),
                     Step::Settle => taken.pop().iter().for_each(|gone| d.settle(gone)),
@@ -482,9 +574,32 @@ mod tests {
                     let all = !d.others(ino, 0..u64::MAX).is_empty();
                     prop_assert_eq!((d.others_need_any(ino), d.others_need(ino, 0..u64::MAX)), (all, all));
                     prop_assert_eq!(d.others_need(ino, 1..3), !d.others(ino, 1..3).is_empty());
+                    let mut sources = (1..5).filter(|&source| source != ino);
+                    let abroad = sources.any(|source| d.others(source, 0..u64::MAX).iter().any(|r| r.ino == ino));
+                    prop_assert_eq!(d.depends_on_others(ino), abroad);
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_made_from_what_two_records_name_until_the_new_one_has_a_place() {
+        let d = BlockRefs::default();
+        d.add(WAL, 3, vec![(DB, 7), (DB, 8)]);
+        let needs = |d: &BlockRefs| [7, 8, 9].map(|page| d.need(DB, page));
+        assert!(d.claim(WAL, 3, vec![(DB, 8), (DB, 9)]));
+        assert_eq!(needs(&d), [Need::ByOthers; 3]);
+        d.disclaim(WAL, 3);
+        assert_eq!(needs(&d), [Need::ByOthers, Need::ByOthers, Need::None]);
+        assert!(d.claim(WAL, 3, vec![(DB, 8), (DB, 9)]));
+        d.keep(WAL, 3);
+        assert_eq!(needs(&d), [Need::ByOthersOnDevice, Need::ByOthers, Need::ByOthers]);
+        assert!(d.claim(WAL, 3, vec![(DB, 8)]));
+        d.drop_pages(WAL, 3..4);
+        assert_eq!(needs(&d), [Need::ByOthersOnDevice, Need::ByOthers, Need::ByOthersOnDevice]);
+        assert!(d.disclaim_all(WAL) && !d.disclaim_all(WAL));
+        d.committed();
+        assert!(needs(&d) == [Need::None; 3] && !d.depends_on_others(WAL));
     }
 
     #[test]

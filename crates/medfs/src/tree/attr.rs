@@ -29,7 +29,7 @@ fn times_are(inode: &Inode, set: &SetAttr) -> bool {
 }
 
 /// Gives a file its size, or the draft of an atomic write; returns the pages, and changes nothing, where
-/// some that would go are sources of other files.
+/// some that would go are sources of other files, or of too many pages.
 fn set_file_size(
     tree: &Tree,
     inode: &Arc<Inode>,
@@ -43,8 +43,11 @@ fn set_file_size(
         return tree.atomic_write(inode).resize(state, size).map(|()| None);
     }
     let first = size.div_ceil(PAGE);
-    if size < inode.size() && tree.refs.others_need(inode.ino, first..u64::MAX) {
-        return Ok(Some(first..u64::MAX));
+    let gone = first..u64::MAX;
+    if size < inode.size()
+        && (tree.refs.others_need(inode.ino, gone.clone()) || tree.refs.many_own(inode.ino, &gone))
+    {
+        return Ok(Some(gone));
     }
     tree.resize(inode, state, size).map(|()| None)
 }

@@ -102,7 +102,7 @@ impl Xref {
         credit.end(best.is_some());
         let Some(record) = best else { return Ok(None) };
         let claimed =
-            self.can_be_listed_for_own(inode.ino) && self.refs.add(inode.ino, index, record.sources());
+            self.can_be_listed_for_own(inode.ino) && self.refs.claim(inode.ino, index, record.sources());
         Ok(claimed.then_some(record))
     }
 

@@ -286,7 +286,7 @@ impl Xref {
         }
         let mut sources: Vec<_> = repeat.slices.iter().map(|s| (s.ino.get(), s.page.get())).collect();
         sources.dedup();
-        let add = |after| self.refs.add(inode.ino, index, sources.clone()).then_some(after);
+        let add = |after| self.refs.claim(inode.ino, index, sources.clone()).then_some(after);
         if sources.iter().all(|&(ino, _)| ino == inode.ino) {
             return Ok(add(0));
         }
