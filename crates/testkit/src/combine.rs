@@ -79,6 +79,11 @@ impl Combination {
         self.kind().0 != "off"
     }
 
+    /// Whether blocks that look alike may be bases of each other, in all files.
+    pub fn finds_likeness(self) -> bool {
+        matches!(self.kind(), ("compact" | "full", "off"))
+    }
+
     /// The volume that it takes, as [`crate::images::formatted`] names them.
     pub fn features(self) -> &'static str {
         if COMPRESS[1..].contains(&self.kind().1) { COMPRESSED[1] } else { DELTAS }

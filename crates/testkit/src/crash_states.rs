@@ -12,7 +12,7 @@
 mod workloads;
 
 pub use workloads::{
-    on_copies, on_databases, on_deltas, on_replacements, operations, preparation, seq1, seq2,
+    on_chains, on_copies, on_databases, on_deltas, on_replacements, operations, preparation, seq1, seq2,
 };
 
 use crate::harness::guarded;

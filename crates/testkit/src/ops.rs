@@ -133,6 +133,16 @@ pub enum Op {
         len: u16,
         seed: u8,
     },
+    /// Writes `count` pages of a file from page `from` on, with `len` bytes of each changed, to its pages from `to` on:
+    /// as trees do that never overwrite what is in use.
+    CopyChanged {
+        file: Target,
+        from: u16,
+        to: u16,
+        count: u8,
+        len: u16,
+        seed: u8,
+    },
     /// Writes pages of a directory's database, changed a little, into its log or journal from record `first`
     /// on, as SQLite lays them out.
     Frames {
@@ -264,11 +274,16 @@ impl Op {
         let &Op::Patch { file, first, count, len, seed } = self else { return vec![self.clone()] };
         let pages = u64::from(first)..u64::from(first) + u64::from(count);
         let write = |page: u64| {
-            let offset = page * PAGE + (page * 331 + u64::from(seed) * 13) % (PAGE - u64::from(len));
+            let offset = page * PAGE + place_of_change(page, len, seed);
             Op::Write { file, offset, len: u32::from(len), seed }
         };
         pages.map(write).collect()
     }
+}
+
+/// Where in a page a change of `len` bytes lies.
+pub(crate) fn place_of_change(page: u64, len: u16, seed: u8) -> u64 {
+    (page * 331 + u64::from(seed) * 13) % (PAGE - u64::from(len))
 }
 
 /// Names of extended attributes by number.

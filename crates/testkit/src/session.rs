@@ -102,6 +102,7 @@ fn needs_room(op: &Op) -> bool {
         Op::Create { .. } | Op::Symlink { .. } | Op::Link { .. } | Op::Rename { .. } => true,
         Op::Write { .. }
         | Op::Patch { .. }
+        | Op::CopyChanged { .. }
         | Op::Frames { .. }
         | Op::Truncate { .. }
         | Op::Fallocate { .. }

@@ -8,7 +8,7 @@ use medfs_device::BlockDevice;
 use medfs_device::crash::CrashPlan;
 use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{
-    Report, Setup, on_copies, on_databases, on_deltas, on_replacements, run, seq1, seq2,
+    Report, Setup, on_chains, on_copies, on_databases, on_deltas, on_replacements, run, seq1, seq2,
 };
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
@@ -179,12 +179,54 @@ fn some_states_of_replaced_files() {
 
 #[test]
 fn some_states_of_copied_pages() {
-    let mounter = mounter_with("similar_deltas=on");
-    let some = Setup { mounter, max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     let report = run(&some, &on_copies(5, 60));
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
     must_be_clean("copied pages", &report);
+}
+
+/// Chains of pages under the combination of options of a seed: also with fsyncs put off, as a checkpoint then takes
+/// along what is overwritten.
+fn chained(seed: u64, count: usize, put_off: bool) -> (Combination, Report) {
+    // Without reserves, which overwrite in place.
+    let combination = Combination::of_seed(seed % Combination::COUNT as u64);
+    let (more, contract) = if put_off { (PUT_OFF, IN_ORDER) } else { ("rw", Contract::Posix) };
+    let options =
+        format!("{},similar_deltas=on,{more}", combination.options_of(seed % Combination::COUNT as u64));
+    let image = combination.image_of(seed % Combination::COUNT as u64);
+    let mut setup =
+        Setup { image, mounter: mounter_with(&options), contract, ..setup(combination.features()) };
+    setup.plan = CrashPlan { seed, exhaustive: 16, samples: 8, ..setup.plan };
+    (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 200);
+    setup.one_in = 16;
+    let report = run(&setup, &on_chains(seed, count));
+    must_be_clean(&format!("seed {seed}, chains, {combination}, {more}"), &report);
+    (combination, report)
+}
+
+#[test]
+fn some_states_of_chains() {
+    let mut counts = Counts::default();
+    for (seed, put_off) in [(10, false), (10, true), (31, true)] {
+        counts += chained(seed, 20, put_off).1.interrupted;
+    }
+    assert!(counts.similar > 0 && counts.released > 0, "{counts:?}");
+}
+
+/// Each seed runs the workloads of its combination, both ways, until there are states enough.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_chains() {
+    until_enough(|seed| {
+        if !Combination::of_seed(seed % Combination::COUNT as u64).finds_likeness() {
+            return (None, Report::default());
+        }
+        let (_, mut report) = chained(seed, 20, true);
+        let (combination, more) = chained(seed, 20, false);
+        report += more;
+        (Some(combination), report)
+    });
 }
 
 /// What deltas, compression and cleaning do that a crash must have interrupted.
@@ -331,14 +373,16 @@ fn all_states_of_deltas() {
     }
 }
 
-/// Under every combination of options, in turn.
+/// Under every combination of options, in turn, but with bases by likeness in each.
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn all_states_of_copied_pages() {
     until_enough(|seed| {
         let combination = Combination::of_seed(seed);
         let mut options = MountOptions::default();
-        options.parse(&combination.options_of(seed)).expect("options are right");
+        options
+            .parse(&format!("{},similar_deltas=on", combination.options_of(seed)))
+            .expect("options are right");
         let image = combination.image_of(seed);
         let mut setup =
             Setup { image, mounter: mounter(options, test_clock()), ..setup(combination.features()) };

@@ -65,6 +65,41 @@ fn two_thousand_operations_on_deltas() {
     assert!(report.counts.restored > 20, "hardly anything restored: {report:?}");
 }
 
+/// Pages that are copied within their file, so that they are made from each other in chains.
+fn on_copies(seed: u64, options: &str, ops: usize) -> Report {
+    let report = run_seed(&setup(64, DELTAS, options), seed, ops, |generator| {
+        (generator.patching, generator.copying) = (true, true);
+    });
+    println!("seed {seed}, {options}: {report:?}");
+    report
+}
+
+/// Overwritten in place where that may be, with little memory for pages, and without records in inodes.
+const COPIES: [&str; 3] = [
+    "in_place=force,hot_window=2s,compact_files=all",
+    "cache=1M,compact_files=all",
+    "delta=compact,compact_files=all",
+];
+
+#[test]
+fn two_thousand_operations_on_copied_pages() {
+    let mut counts = Counts::default();
+    for (seed, options) in (5..).zip(COPIES) {
+        counts += on_copies(seed, options, 700).counts;
+    }
+    assert!(counts.similar > 300 && counts.released > 80, "{counts:?}");
+}
+
+/// `MEDFS_SEED=7 MEDFS_OPS=100000`: so many operations in all, 1500 of a seed.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn long_run_on_copied_pages() {
+    let (first, ops) = (variable("MEDFS_SEED").unwrap_or(1), variable("MEDFS_OPS").unwrap_or(30_000));
+    for seed in (first..).take((ops / 1500) as usize) {
+        on_copies(seed, COPIES[seed as usize % COPIES.len()], 1500);
+    }
+}
+
 /// fsyncs go to a memory behind the volume.
 fn with_nvram(options: &str) -> Setup {
     let of_volume = setup(64, DELTAS, options);

@@ -225,6 +225,7 @@ fn places(op: &Op) -> Vec<Place> {
         Op::FsyncMany { files, .. } => of(files),
         Op::Write { file, .. }
         | Op::Patch { file, .. }
+        | Op::CopyChanged { file, .. }
         | Op::Read { file, .. }
         | Op::Truncate { file, .. }
         | Op::Fallocate { file, .. }

@@ -335,3 +335,81 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
     };
     (0..count).map(workload).collect()
 }
+
+/// `count` workloads on chains of pages, each of which looks like the old block of the page behind it: made by copies
+/// to the page before, one or several to an fsync. Pages anywhere in a chain are then overwritten, punched and cut off,
+/// with checkpoints in between. The file may be a log, whose chains hang from pages that are made of its database.
+pub fn on_chains(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x6368_6169_6e73);
+    (0..count).map(|_| chains(&mut |n| random.random_range(0..n))).collect()
+}
+
+fn chains(pick: &mut dyn FnMut(usize) -> usize) -> Workload {
+    use FallocateMode as F;
+    const PAGES: u64 = 20;
+    const DATABASE_PAGES: u64 = 12;
+    let (log, database) = (place(0, LOG), place(0, DATABASE));
+    let at = [place(0, 0), database, log, log][pick(4)];
+    let file = Target::Path(at);
+    let step = |op, subject, persist| Step { op, subject, persist };
+    let create = |at| step(Op::Create { at, kind: FileKind::Regular, perm: 0o644 }, at, Persist::Fsync);
+    let write = |at, first: u64, pages: u32, seed| {
+        let op = Op::Write { file: Target::Path(at), offset: first * 4096, len: 4096 * pages, seed };
+        move |persist| step(op, at, persist)
+    };
+    let frames = |first: u64, count, seed| {
+        let op = Op::Frames { dir: 0, journal: false, first: first as u8, count, seed };
+        move |persist| step(op, log, persist)
+    };
+    let mut steps = vec![create(at), create(database), create(log)];
+    steps.push(write(database, 0, DATABASE_PAGES as u32, 3)(Persist::Sync));
+    // The list of files that are made from others is made when it is first wanted.
+    steps.push(frames(PAGES + 2, 2, 7)(Persist::Sync));
+    steps.push(write(at, 0, PAGES as u32, 5)([Persist::Fsync, Persist::Sync][pick(2)]));
+    // Where the last chain ends.
+    let mut end = 4;
+    for _ in 0..8 {
+        let (seed, persist) = (pick(200) as u8, PERSISTS[pick(PERSISTS.len())]);
+        let surely = [persist, Persist::Fsync, Persist::Sync][pick(3)];
+        let near = (end + pick(3) as u64).saturating_sub(1);
+        let page = if pick(2) == 0 { near } else { pick(PAGES as usize) as u64 };
+        let op = match pick(16) {
+            0..=6 => {
+                let (first, links) = (1 + pick(8) as u16, 2 + pick(8) as u8);
+                let parts = if pick(2) == 0 { links } else { 1 };
+                for part in 0..u16::from(parts) {
+                    let (from, to, len) = (first + part + 1, first + part, [5, 60, 200][pick(3)]);
+                    let copy = Op::CopyChanged { file, from, to, count: links / parts, len, seed };
+                    steps.push(step(copy, at, surely));
+                }
+                end = u64::from(first) + u64::from(links);
+                // The log has a page that is made of one of the database, which is durable, and changes then: the
+                // chain of the log begins with the former, or that of the database with the latter.
+                let (record, seed, hook) = match at.name {
+                    LOG => (end, seed, (end * 7 + u64::from(seed)) % DATABASE_PAGES),
+                    DATABASE => (PAGES, (end % PAGES) as u8, end % PAGES),
+                    _ => continue,
+                };
+                steps.push(step(Op::Sync, at, Persist::Nothing));
+                steps.push(frames(record, 1, seed)([surely, Persist::Sync][pick(2)]));
+                steps.push(write(database, hook, 1, seed | 1)(surely));
+                continue;
+            }
+            7..=8 => {
+                steps.push(write(at, page, 1 + pick(2) as u32, seed | 1)(persist));
+                continue;
+            }
+            9..=10 => {
+                steps.push(write(database, pick(9) as u64, 4, seed | 1)(surely));
+                continue;
+            }
+            11 => Op::Patch { file, first: 0, count: PAGES as u8, len: 60, seed },
+            12 => Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: page * 4096, len: 8192 },
+            13 => Op::Truncate { file, size: page * 4096 + 100 },
+            14 => Op::Fallocate { file, mode: F::COLLAPSE_RANGE, offset: page * 4096, len: 4096 },
+            _ => Op::Checkpoint,
+        };
+        steps.push(step(op, at, persist));
+    }
+    Workload(steps)
+}

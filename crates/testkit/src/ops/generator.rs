@@ -1,5 +1,7 @@
 //! The seeded generator of operations. The same seed gives the same operations, in this version and in every later one.
 
+mod copies;
+
 use super::{
     BALLAST, DATABASE, DIRS, DOCUMENT, FILLERS, JOURNAL, LOG, Op, Place, SLOTS, TEMPORARY, Target, place,
 };
@@ -44,6 +46,8 @@ pub struct Generator {
     pub crowded: u32,
     /// Most operations change little of a few files, so that there are deltas in every state that they can be in.
     pub patching: bool,
+    /// Most operations copy pages of a few files to other places in them, changed a little.
+    pub copying: bool,
     /// Most operations write clusters of a few files as a whole, change parts of them, and cut them.
     pub clustering: bool,
 }
@@ -57,6 +61,7 @@ impl Generator {
             crashes: true,
             crowded: 0,
             patching: false,
+            copying: false,
             clustering: false,
         }
     }
@@ -366,6 +371,9 @@ impl Generator {
     pub fn op(&mut self) -> Op {
         if !self.pending.is_empty() && self.random.random_range(0..5) != 0 {
             return self.pending.pop_front().expect("not empty");
+        }
+        if self.copying && self.random.random_range(0..4) != 0 {
+            return self.copying_op();
         }
         if self.patching && self.random.random_range(0..5) != 0 {
             return self.patching_op();

@@ -24,6 +24,7 @@ impl Session {
             Op::Close { slot } => Names(self).close(slot),
             Op::Write { file, offset, len, seed } => Contents(self).write_pattern(file, offset, len, seed),
             Op::Patch { file, .. } => Contents(self).patch(op, file),
+            Op::CopyChanged { file, .. } => Contents(self).copy_changed(op, file),
             Op::Frames { dir, journal, first, count, seed } => {
                 Contents(self).frames(dir, journal, first, count, seed)
             }

@@ -3,7 +3,7 @@
 use super::{Applied, Durable, Fault, NOTHING, Session, refused, same};
 use crate::model::{Id, PAGE};
 use crate::observe::failed;
-use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, Target, pattern};
+use crate::ops::{DATABASE, JOURNAL, LOG, Op, Place, Target, pattern, place_of_change};
 use medfs::{FallocateMode, SetAttr};
 
 /// How SQLite lays out a log or journal of a database with pages of 4096 bytes: the header, where the first
@@ -34,6 +34,22 @@ impl Contents<'_> {
         }
         for write in patch.parts() {
             self.0.apply(&write)?;
+        }
+        NOTHING
+    }
+
+    /// In one go, as a copy's pages may be those that it is made of.
+    pub(super) fn copy_changed(&mut self, copy: &Op, file: Target) -> Applied {
+        let &Op::CopyChanged { from, to, count, len, seed, .. } = copy else { return Ok(None) };
+        let Some(id) = self.0.settled(file) else { return Ok(None) };
+        let (from, to) = (u64::from(from), u64::from(to));
+        let mut pages = self.0.model.inode(id).content.read(from * PAGE, u64::from(count) * PAGE);
+        for (n, page) in pages.chunks_exact_mut(PAGE as usize).enumerate() {
+            let at = place_of_change(to + n as u64, len, seed) as usize;
+            page[at..at + usize::from(len)].copy_from_slice(&pattern(seed, at as u64, len.into()));
+        }
+        if !pages.is_empty() {
+            self.write(id, to * PAGE, &pages)?;
         }
         NOTHING
     }
