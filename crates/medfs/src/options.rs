@@ -269,7 +269,7 @@ impl Default for MountOptions {
             seal: true,
             zero_base_deltas: true,
             cross_file_deltas: None,
-            similar_deltas: false,
+            similar_deltas: true,
             compress_deltas: true,
             hot_window: Duration::from_secs(60),
             idle_after: Duration::from_secs(5),
@@ -332,7 +332,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=on,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
         );
         let expected = MountOptions {
             read_only: true,
@@ -368,7 +368,7 @@ mod tests {
             group_commit: false,
             seal: false,
             cross_file_deltas: Some(false),
-            similar_deltas: true,
+            similar_deltas: false,
             compress_deltas: false,
             hot_window: Duration::from_secs(90),
             idle_after: Duration::from_millis(250),
@@ -384,7 +384,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=off,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -295,7 +295,7 @@ pub(super) const OPTIONS: &[Row] = &[
     switch!(
         "similar_deltas",
         similar_deltas,
-        "off",
+        "on",
         "With compact pages: pages may become deltas of other blocks of their file that look like them."
     ),
     switch!(

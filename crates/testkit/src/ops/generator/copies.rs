@@ -7,8 +7,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 
 impl Generator {
-    /// Copies of pages within a file, or what they are made from is overwritten with what nothing looks like. Most pages
-    /// move by one, so that each is made from the old block of the next.
+    /// Copies of pages within a file, or what they are made from is overwritten with what nothing looks like. Most
+    /// pages move by one, so that each is made from the old block of the next.
     pub(super) fn copying_op(&mut self) -> Op {
         const PAGES: u16 = 24;
         let name = *[5, 5, DATABASE, LOG].choose(&mut self.random).expect("not empty");
