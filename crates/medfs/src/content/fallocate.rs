@@ -5,6 +5,7 @@
 
 use crate::content::Content;
 use crate::content::file_range::FileRange;
+use crate::content::placement::{Batch, Purpose};
 use crate::content::shift::Shift;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
@@ -164,7 +165,7 @@ impl Content {
 }
 
 impl FileRange<'_> {
-    /// Reserves every page of a range.
+    /// Reserves every page of a range, and sections for it where the file gets any and had no page there.
     fn preallocate(&self, state: &mut InodeState, start: u64, end: u64, keep: bool) -> Result<()> {
         self.check_size(self.inode, end)?;
         self.convert_inline(self.inode, state)?;
@@ -174,7 +175,7 @@ impl FileRange<'_> {
         let pages = start / PAGE..end.div_ceil(PAGE);
         let pages = if self.inode.is_pinned() { self.keep_sections(pages)? } else { pages };
         self.check_room_for(pages.clone())?;
-        let mut new = Vec::new();
+        let (mut new, count) = (Vec::new(), pages.end - pages.start);
         if let Err(e) = self.reserve_pages(state, pages, &mut new) {
             // Others were faster: what was taken is given back.
             self.placement.cut(self.inode.ino, 0..u64::MAX, &self.store);
@@ -183,6 +184,10 @@ impl FileRange<'_> {
         }
         if !keep && end > self.inode.size() {
             self.set_size(self.inode, end);
+        }
+        if new.len() as u64 == count {
+            let batch = Batch::of(self.inode, Purpose::Background, 0);
+            self.placement.prepare(&batch, start / PAGE..end.div_ceil(PAGE), &self.store);
         }
         Ok(())
     }

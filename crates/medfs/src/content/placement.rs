@@ -198,6 +198,9 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
+    /// Pages of a file, from one on and up to another, will be written: reserves what the policy gives them.
+    fn prepare(&self, _: &Batch, _: Range<u64>, _: &Store) {}
+
     /// Reserves windows of a pinned file that it keeps, as all of their blocks are counted as its own.
     /// `false`, with nothing reserved, where too few sections are free.
     fn keep(&self, _: Ino, _: Range<u64>, _: &Store) -> bool {

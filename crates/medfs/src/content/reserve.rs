@@ -345,6 +345,28 @@ impl Placement for ReservePlacement {
         self.files.lock().of(ino).collect()
     }
 
+    fn prepare(&self, batch: &Batch, pages: Range<u64>, store: &Store) {
+        if !self.is_reserved_kind(batch) {
+            return;
+        }
+        let blocks = u64::from(store.geo.blocks_per_section());
+        let windows = pages.start / blocks..pages.end.div_ceil(blocks);
+        for window in windows.clone() {
+            let (is_known, is_first) = {
+                let files = self.files.lock();
+                (files.homes.contains_key(&(batch.ino, window)), files.nearest((batch.ino, window)).is_none())
+            };
+            if is_known {
+                continue;
+            }
+            if is_pressed(store, if is_first { NO_NEW_FILES } else { NO_RESERVES }) {
+                return;
+            }
+            let Some(section) = self.find((batch.ino, window), windows.end, store) else { return };
+            self.files.lock().set((batch.ino, window), Home::Reserved(section));
+        }
+    }
+
     fn keep(&self, ino: Ino, windows: Range<u64>, store: &Store) -> bool {
         let mut new = Vec::new();
         for window in windows.clone() {

@@ -472,16 +472,103 @@ fn every_crash_finds_the_bases_of_deltas() {
     });
 }
 
+/// The sequence of Fig. 3: A and B are updated, C and D are written once. Returns the extents of A, B and C, and
+/// whether C has a section.
+fn fig3(options: &str, chosen: bool) -> ([usize; 3], bool) {
+    let device = Arc::new(blank(MIB, all_features()));
+    let v = open_device(&device, &format!("{options},in_place=off"));
+    let [a, b, c, d] = ["A", "B", "C", "D"].map(|name| file(&v, v.root(), name));
+    if chosen {
+        [a, b].into_iter().for_each(|f| v.set_pinned(f, true).expect("it has no blocks"));
+    }
+    let blocks = [(a, 0), (a, 1), (b, 0), (b, 1), (c, 0), (a, 1), (b, 2), (a, 2), (b, 1), (d, 0), (d, 1)];
+    for (n, (f, index)) in blocks.into_iter().enumerate() {
+        write_page(&v, f, index, n as u64);
+    }
+    let found = [a, b, c].map(|f| extents(&v, f).len());
+    let judged = medfs::ars::Judgement::of(&v, c).expect("a file").expect("it was written");
+    v.close().expect("close");
+    judge(&device);
+    (found, !judged.reserved.is_empty())
+}
+
+/// ARS, Fig. 3: a log leaves A and B in pieces; reserving for all files takes a section for C too, which is
+/// written once; reserving for some does not.
+#[test]
+fn reserving_for_some_files_keeps_them_whole_and_takes_nothing_for_others() {
+    let (log, _) = fig3("placement=log", false);
+    assert!(log[0] > 1 && log[1] > 1 && log[2] == 1, "{log:?}");
+    assert_eq!(fig3(RESERVE, false), ([1, 1, 1], true));
+    assert_eq!(fig3("placement=reserve,reserve_files=pinned", true), ([1, 1, 1], false));
+}
+
+/// `fallocate` takes the sections of its range, beside each other, whatever is written first.
+#[test]
+fn room_that_is_allocated_has_its_sections() {
+    for device in volumes() {
+        let v = open_device(&device, &format!("{RESERVE},delta=off"));
+        let [f, g] = ["f", "g"].map(|name| file(&v, v.root(), name));
+        v.fallocate(f, FallocateMode::empty(), 0, PAGES * PAGE as u64).expect("room");
+        for index in [1279, 600, 3] {
+            write_page(&v, g, index, index);
+            write_page(&v, f, index, index);
+        }
+        let found = extents(&v, f);
+        let start = found[0].addr - found[0].page as u32;
+        assert!(found.iter().all(|e| e.addr == start + e.page as u32), "{found:?}");
+        v.close().expect("close");
+        judge(&device);
+    }
+}
+
+/// Pages of fio's file, and a volume of which it is a part as it is of a card.
+const FIO_PAGES: u64 = 32_768;
+const FIO_MIB: u64 = 512;
+
+/// The extents of a file that fio's eight jobs write on a volume that is 84% full, where it was reserved before.
+fn at_84_percent(device: &Arc<MemDevice>) -> usize {
+    let v = open_device(device, RESERVE);
+    let f = file(&v, v.root(), "f");
+    v.set_pinned(f, true).expect("it has no blocks");
+    v.fallocate(f, FallocateMode::empty(), 0, FIO_PAGES * PAGE as u64).expect("room");
+    let filler = file(&v, v.root(), "filler");
+    let used = || {
+        let (free, valid) = (v.space().free, v.stats().valid_blocks);
+        valid * 100 / (free + valid)
+    };
+    for n in 0.. {
+        if used() >= 84 {
+            break;
+        }
+        write(&v, filler, n << 20, &noise(n).repeat(256));
+    }
+    v.sync().expect("sync");
+    let order = shuffled(FIO_PAGES);
+    std::thread::scope(|scope| {
+        for part in order.chunks(order.len().div_ceil(8)) {
+            let v = &v;
+            scope.spawn(move || part.iter().for_each(|&index| write_page(v, f, index, index)));
+        }
+    });
+    let found = extents(&v, f).len();
+    v.close().expect("close");
+    judge(device);
+    found
+}
+
 #[test]
 #[ignore = "a measurement: cargo test -p medfs --test engine -- --ignored --nocapture reserve::fio_frag_new"]
 fn fio_frag_new() {
-    for features in [false, true] {
+    for deltas in [false, true] {
+        let device = || Arc::new(if deltas { blank_delta(FIO_MIB) } else { blank(FIO_MIB, all_features()) });
         for options in ["placement=log", RESERVE] {
-            let mib = 512;
-            let device = Arc::new(if features { blank_delta(mib) } else { blank(mib, all_features()) });
             let started = std::time::Instant::now();
-            let extents = written_by_threads(&device, options, 32_768);
-            println!("deltas {features}, {options}: {extents} extents, {:?}", started.elapsed());
+            let extents = written_by_threads(&device(), options, FIO_PAGES);
+            println!("deltas {deltas}, {options}: {extents} extents, {:?}", started.elapsed());
+            assert!(options != RESERVE || extents == 1);
         }
+        let extents = at_84_percent(&device());
+        println!("deltas {deltas}, 84% full: {extents} extents");
+        assert!(extents <= 3);
     }
 }
