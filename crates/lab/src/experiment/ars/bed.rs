@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::experiment::Lab;
 use crate::model::{ModelDevice, Timeline};
 use crate::scheme::Scheme;
-use medfs::Extent;
+use medfs::{Extent, FallocateMode, Files};
 use medfs_device::{CountingDevice, IoCounts, MemDevice};
 use std::sync::Arc;
 
@@ -103,6 +103,17 @@ impl<'l> Bed<'l> {
             self.target.volume().set_pinned(ino, true).map_err(engine("pinning a file"))?;
         }
         Ok(file)
+    }
+
+    /// Gives a chosen file a section that is kept for it, however few are free.
+    pub(super) fn keep_section(&self, path: &str) -> Result<()> {
+        let ino = self.target.ino(path).map_err(engine("looking a file up"))?;
+        let volume = self.target.volume();
+        if !volume.is_pinned(ino).map_err(engine("looking at a file"))? {
+            return Ok(());
+        }
+        let section = u64::from(volume.geometry().blocks_per_section()) * PAGE;
+        volume.fallocate(ino, FallocateMode::KEEP_SIZE, 0, section).map_err(engine("reserving a section"))
     }
 
     /// Writes some bytes of a file and makes them durable.

@@ -28,6 +28,7 @@ fn rates(lab: &Lab<'_>, scheme: &Scheme, used: f64) -> Result<([f64; 3], String)
     let _chance = chance(lab.settings.seed);
     for path in FILES {
         let file = bed.create(path, true)?;
+        bed.keep_section(path)?;
         bed.target().close(file).map_err(Error::io("closing a file"))?;
     }
     let fs = SqliteFs::new(bed.target().clone())?;
