@@ -9,7 +9,7 @@ use crate::image::{Image, Stop};
 use crate::log::is_torn;
 use crate::medium::Medium;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::log_gap::{Files, Step, add_files, stand_in, walk};
+use medfs_format::log_gap::{Files, Step, add_files, node_behind, stand_in, walk};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, SegNo};
 use std::cell::RefCell;
@@ -26,9 +26,10 @@ pub struct LogGaps {
 
 /// Whether the log has nodes behind a block that cannot be read.
 pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
-    let mut goes_on = false;
-    follow(image, addr, &mut |_, step| goes_on |= matches!(step, Step::Gap(..)))?;
-    Ok(goes_on)
+    let (geo, version) = (image.g.clone(), image.chain_version());
+    let image = RefCell::new(image);
+    let next = reading(&image, |is_free, read| node_behind(&geo, addr, version, is_free, read))?;
+    Ok(next.is_some())
 }
 
 /// Leads the log past the blocks in its middle that cannot be read; `None` where all of it can be.
@@ -73,6 +74,17 @@ fn follow(
 ) -> io::Result<()> {
     let (geo, version) = (image.g.clone(), image.chain_version());
     let image = RefCell::new(image);
+    reading(&image, |is_free, read| {
+        walk(&geo, start, version, is_free, read, &mut |step| met(&image.borrow(), step));
+    })
+}
+
+/// Asks what a walk along the log asks of a volume: whether a segment is free, and what a block holds, `None` where it
+/// cannot be read.
+fn reading<T>(
+    image: &RefCell<&mut Image<'_>>,
+    asks: impl FnOnce(&mut dyn FnMut(SegNo) -> bool, &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>) -> T,
+) -> io::Result<T> {
     let failed = RefCell::new(None);
     let mut is_free = |segno: SegNo| {
         let mut image = image.borrow_mut();
@@ -84,6 +96,6 @@ fn follow(
         let block = medium.read(addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
         (!medium.tell_unreadable(addr)).then_some(block)
     };
-    walk(&geo, start, version, &mut is_free, &mut read, &mut |step| met(&image.borrow(), step));
-    failed.take().map_or(Ok(()), Err)
+    let told = asks(&mut is_free, &mut read);
+    failed.take().map_or(Ok(told), Err)
 }

@@ -128,11 +128,9 @@ impl<D: BlockDevice> UndoDevice<D> {
         if file.metadata()?.len() == 0 {
             return Ok(UndoDevice::begin(file, path, inner)?);
         }
-        let (undo, records) = Undo::of_interrupted(path, &inner)?;
-        let (mut header, mut saved) = (undo.header.clone(), Blocks::default());
-        for index in 0..records {
-            saved.insert(undo.record(index)?.0);
-        }
+        let mut saved = Blocks::default();
+        let (undo, records) = Undo::of_interrupted(path, &inner, &mut |addr| saved.insert(addr))?;
+        let mut header = undo.header.clone();
         header.records = records.into();
         // What is behind them was not whole: nothing was changed for it.
         file.set_len(RawUndoHeader::place_of(records))?;
@@ -365,7 +363,7 @@ fn salt(path: &Path) -> u64 {
 /// Whether [`UndoDevice::resume`] goes on with a file.
 pub fn check_resume(path: &Path, dev: &dyn BlockDevice) -> Result<(), UndoError> {
     if path.metadata()?.len() > 0 {
-        Undo::of_interrupted(path, dev)?;
+        Undo::of_interrupted(path, dev, &mut |_| {})?;
     }
     Ok(())
 }
@@ -378,7 +376,7 @@ pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
     }
     let undo = Undo::open(path)?;
     undo.belongs_to(dev)?;
-    let records = undo.check_records()?;
+    let records = undo.check_records(&mut |_| {})?;
     undo.check_afters(dev)?;
     let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
     for index in 0..records {

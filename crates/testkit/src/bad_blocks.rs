@@ -32,7 +32,7 @@ use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
-use medfs_format::node::{FileFlags, RawDirectNode, RawInode, footer};
+use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{Block, Geometry, delta, nat};
@@ -105,8 +105,8 @@ pub struct Volume {
     /// Files with compact pages: with a node that leads to these, other pages are what they were before their
     /// last update.
     pub reverting: Vec<Ino>,
-    /// Compressed files: what their nodes held nobody else knows.
-    compressed: BTreeSet<Ino>,
+    /// Compressed files, with the pages of their clusters: what their nodes held nobody else knows.
+    compressed: BTreeMap<Ino, u64>,
     /// Files with blocks or nodes beside their inode, not counting that of attributes.
     spread: BTreeSet<Ino>,
     /// Which inode each block of one holds, and of which pages it has deltas.
@@ -186,7 +186,7 @@ impl Volume {
             by_other_pack: Vec::new(),
             own: BTreeMap::new(),
             reverting: Vec::new(),
-            compressed: BTreeSet::new(),
+            compressed: BTreeMap::new(),
             spread: BTreeSet::new(),
             inodes: BTreeMap::new(),
             in_zone: BTreeMap::new(),
@@ -286,8 +286,8 @@ impl Volume {
                 let dir = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
                 self.inodes.insert(addr.into(), ino);
                 self.in_zone.insert(ino, pages_in_zone(&block, ino));
-                if inode.flags().contains(FileFlags::COMPR) {
-                    self.compressed.insert(ino);
+                if let Some(compression) = inode.compression() {
+                    self.compressed.insert(ino, compression.cluster_pages() as u64);
                 }
                 let inline = inode
                     .inline()

@@ -37,7 +37,7 @@ pub(crate) fn volume() -> Scratch {
 }
 
 /// The addresses of the main area's blocks that `which` picks.
-fn blocks(image: &Path, which: impl Fn(&Block) -> bool) -> Vec<u64> {
+pub(crate) fn blocks(image: &Path, which: impl Fn(&Block) -> bool) -> Vec<u64> {
     let dev = open(image);
     let main = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).main_blkaddr.get();
     (main.into()..dev.block_count()).filter(|&addr| which(&read_block(&dev, addr).unwrap())).collect()

@@ -1,7 +1,9 @@
 //! Inodes that are lost: what comes back, and what is said of the others.
 
 use crate::common::*;
-use crate::damaged::{junk_inode, page, stderr, volume, volume_with_small_file};
+use crate::damaged::{
+    bad, blocks, get, is_inode, junk_inode, page, pages, stderr, volume, volume_with_small_file,
+};
 use medfs::Files;
 use medfs_device::read_block;
 use medfs_format::BLOCK_SIZE;
@@ -39,6 +41,54 @@ fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(text.contains("a repair cannot keep 1 file or directory:\n  /dir/small (inode "), "{text}");
     assert!(text.contains("\nlost: /dir/small (inode "), "{text}");
+}
+
+/// Neither its name nor its inode is left: its content is.
+#[test]
+fn a_file_that_lost_inode_and_entry_is_salvaged_under_its_number() {
+    let s = volume();
+    let mut number = 0;
+    with_engine(&s.image(), false, |v| {
+        let dir = v.lookup(v.root(), b"dir").unwrap().ino;
+        number = v.lookup(dir, b"b").unwrap().ino;
+    });
+    ["b", "dir"].into_iter().for_each(|name| junk_inode(&s.image(), name));
+    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    let told = format!("medfs get: /by-inode/{number}: its inode is lost: it was rebuilt");
+    assert!(text.contains(&told), "{text}");
+    assert_eq!(fs::read(s.path("out/by-inode").join(number.to_string())).unwrap(), page(2, 0));
+    assert_eq!(fs::read(s.path("out/dir/a")).unwrap(), pages(1, 40), "{text}");
+}
+
+/// The last node of a segment cannot be read, and with it what says in which one the fsync log goes on.
+#[test]
+fn what_was_fsynced_behind_the_last_node_of_a_segment_is_named_and_salvaged() {
+    let s = plain();
+    with_engine(&s.image(), false, |v| {
+        let ino = make(v, v.root(), "file", FileKind::Regular);
+        v.checkpoint().unwrap();
+        for n in 1..600_u32 {
+            v.write(ino, 0, &n.to_le_bytes()).unwrap();
+            v.fsync(ino, false).unwrap();
+        }
+        let new = make(v, v.root(), "new", FileKind::Regular);
+        v.write(new, 0, &page(7, 0)).unwrap();
+        v.fsync(new, false).unwrap();
+    });
+    let dev = open(&s.image());
+    let main = u64::from(RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).main_blkaddr.get());
+    drop(dev);
+    let mut nodes = blocks(&s.image(), |block| is_inode(block, "file"));
+    nodes.retain(|addr| (addr - main) % 512 == 511);
+    assert_eq!(nodes.len(), 1, "the log goes on in a second segment");
+    let map = bad(&s, &nodes);
+    let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
+    assert!(text.contains("(as new)") && !s.path("out/new").exists(), "{text}");
+    let text = stderr(&get(&s, &["--salvage"], &map, &[], "all").code(1));
+    assert!(text.contains(&format!("block {} of the fsync log cannot be read", nodes[0])), "{text}");
+    assert_eq!(fs::read(s.path("all/file")).unwrap(), 599_u32.to_le_bytes());
+    assert_eq!(fs::read(s.path("all/new")).unwrap(), page(7, 0));
 }
 
 /// Zeros in place of the journals of a checkpoint: what they led to is missing, wherever one looks.

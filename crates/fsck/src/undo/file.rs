@@ -51,14 +51,18 @@ impl Undo {
         Ok(Undo { path: path.to_owned(), file, len, header, both })
     }
 
-    /// That of a repair of this volume which was interrupted, and its number of records.
-    pub(super) fn of_interrupted(path: &Path, dev: &dyn BlockDevice) -> Result<(Undo, u64), UndoError> {
+    /// That of a repair of this volume which was interrupted, and its number of records; `kept` gets the block of each.
+    pub(super) fn of_interrupted(
+        path: &Path,
+        dev: &dyn BlockDevice,
+        kept: &mut dyn FnMut(u64),
+    ) -> Result<(Undo, u64), UndoError> {
         let undo = Undo::open(path)?;
         undo.belongs_to(dev)?;
         if undo.header.ended.get() == 1 {
             return Err(UndoError::Ended(path.to_owned()));
         }
-        let records = undo.check_records()?;
+        let records = undo.check_records(kept)?;
         Ok((undo, records))
     }
 
@@ -96,16 +100,16 @@ impl Undo {
         }
     }
 
-    /// Checks all records; returns how many there are. Those behind the ones that the header tells of are of
-    /// blocks that were not changed yet, and do no harm.
-    pub(super) fn check_records(&self) -> Result<u64, UndoError> {
-        let told = self.header.records.get();
-        for index in 0..told {
-            self.record(index)?;
+    /// Checks all records, and tells the block of each; returns how many there are. Those behind the ones that
+    /// the header tells of are of blocks that were not changed yet, and do no harm.
+    pub(super) fn check_records(&self, kept: &mut dyn FnMut(u64)) -> Result<u64, UndoError> {
+        let mut records = self.header.records.get();
+        for index in 0..records {
+            kept(self.record(index)?.0);
         }
-        let mut records = told;
         if self.header.ended.get() == 0 {
-            while self.record(records).is_ok() {
+            while let Ok((addr, _)) = self.record(records) {
+                kept(addr);
                 records += 1;
             }
         }

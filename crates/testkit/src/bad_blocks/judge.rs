@@ -98,7 +98,9 @@ impl Volume {
         let own = &self.own[&was.ino];
         let has_lost = |part: Part| hits.iter().any(|(t, _)| t.part == part && own.contains(&t.block));
         let (may_have_holes, deltas) = (has_lost(Part::Direct), &self.in_zone[&was.ino]);
-        let (size, end) = (is.content.size(), was.content.size().next_multiple_of(PAGE));
+        // A file that was cut ends within a compressed cluster, whose other pages are zeros.
+        let unit = self.compressed.get(&was.ino).map_or(PAGE, |pages| pages * PAGE);
+        let (size, end) = (is.content.size(), was.content.size().next_multiple_of(unit));
         let full = was.content.pages().filter(|(index, page)| {
             page.iter().any(|&b| b != 0)
                 && !may_have_holes
@@ -194,7 +196,7 @@ impl Volume {
             if self.reverting.contains(&was.ino) && !xattrs_only {
                 return Ok(());
             }
-            let known = hits.len() == 1 && !self.compressed.contains(&was.ino) && self.whole_summaries;
+            let known = hits.len() == 1 && !self.compressed.contains_key(&was.ino) && self.whole_summaries;
             for (index, _) in was.content.pages().chain(is.content.pages()) {
                 let (was, is) = (was.content.page(index), is.content.page(index));
                 if was != is && (xattrs_only || known || is.iter().any(|&b| b != 0)) {
