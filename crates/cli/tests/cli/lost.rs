@@ -85,6 +85,10 @@ fn what_was_fsynced_behind_the_last_node_of_a_segment_is_named_and_salvaged() {
     let map = bad(&s, &nodes);
     let text = stderr(&get(&s, &["-r"], &map, &["/"], "out").code(1));
     assert!(text.contains("(as new)") && !s.path("out/new").exists(), "{text}");
+    let mut list = medfs();
+    list.args(["ls", "--map"]).arg(&map).arg(s.image()).arg("/");
+    let text = stderr(&list.assert().code(1));
+    assert!(text.contains("(as new)"), "{text}");
     let text = stderr(&get(&s, &["--salvage"], &map, &[], "all").code(1));
     assert!(text.contains(&format!("block {} of the fsync log cannot be read", nodes[0])), "{text}");
     assert_eq!(fs::read(s.path("all/file")).unwrap(), 599_u32.to_le_bytes());
@@ -124,5 +128,6 @@ fn what_zeroed_journals_led_to_is_missing_in_a_part_too() {
         let to = s.path(&format!("out{}", path.len()));
         let text = stderr(&medfs().args(["get", "-r"]).arg(s.image()).arg(path).arg(to).assert().code(1));
         assert!(text.contains(&format!("medfs get: /: the checkpoint counts 1 {said}")), "{path}: {text}");
+        assert!(text.contains("medfs get --salvage"), "{path}: {text}");
     }
 }

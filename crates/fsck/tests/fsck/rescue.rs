@@ -84,7 +84,6 @@ fn fill(v: &Volume, dir: u32, files: u32) {
     }
 }
 
-/// Once this cost every name, and many files.
 /// Takes a directory's inode away, which its NAT entry alone would not do: its block says whose it is.
 fn lose(dev: &MemDevice, dir: Ino) {
     for field in ["footer.nid", "footer.ino"] {
@@ -93,6 +92,7 @@ fn lose(dev: &MemDevice, dir: Ino) {
     inject::set(dev, &Target::Nat(dir), "block_addr", 0).unwrap();
 }
 
+/// Once this cost every name, and many files.
 #[test]
 fn a_directory_whose_hash_level_is_wrong_keeps_its_names() {
     const FILES: u32 = 3000;

@@ -207,8 +207,15 @@ const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 
 /// Opens an image; a process that another test is starting may hold it for a moment.
 pub(crate) fn open(image: &Path) -> FileDevice {
-    let patience = std::time::Duration::from_secs(10);
-    FileDevice::open(image, FileOptions { patience, ..FileOptions::default() }).unwrap()
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        match FileDevice::open(image, FileOptions::default()) {
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && std::time::Instant::now() < until => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Works on a volume through the engine; without a close it is a crash.
