@@ -130,7 +130,7 @@ impl BlockWriter<'_> {
         if is_block(old) {
             segs.mark_invalid(&self.map.io, old, now)?;
         }
-        if is_block(addr) && !(self.map.read_only && segs.is_lost(&self.map.io, addr)) {
+        if is_block(addr) && !self.map.has_lost_use_of(&mut segs, addr) {
             segs.set_owner(&self.map.io, addr, log, owner)?;
             segs.mark_valid(&self.map.io, addr, now)?;
         }

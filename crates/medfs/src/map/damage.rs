@@ -10,7 +10,8 @@
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::stats::Counters;
-use medfs_format::Ino;
+use medfs_format::{BlockAddr, Ino};
+use medfs_store::Segments;
 use medfs_sync::Mutex;
 use std::collections::BTreeSet;
 
@@ -110,6 +111,11 @@ impl Map {
             }
             result => result,
         }
+    }
+
+    /// Whether a volume that is only read has lost what says whether a block is in use.
+    pub(crate) fn has_lost_use_of(&self, segs: &mut Segments, addr: BlockAddr) -> bool {
+        self.read_only && segs.is_lost(&self.io, addr)
     }
 
     /// Logs and counts damage that no caller hears of.

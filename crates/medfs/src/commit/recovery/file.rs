@@ -314,8 +314,7 @@ impl Replay<'_> {
     /// has none, as of nearly all blocks of the chain.
     fn is_valid(&self, addr: BlockAddr) -> Result<bool> {
         let mut segs = self.tree.segs.lock();
-        let is_unknown = self.tree.read_only && segs.is_lost(&self.tree.io, addr);
-        Ok(!is_unknown && segs.is_valid(&self.tree.io, addr)?)
+        Ok(!self.tree.has_lost_use_of(&mut segs, addr) && segs.is_valid(&self.tree.io, addr)?)
     }
 
     /// A data block can neither be a node of the chain nor lie among nodes.
