@@ -11,6 +11,8 @@ use medfs_codec::compress::Compressors;
 use medfs_format::compress::{
     Algorithm, Cluster, Compression, LOG_CLUSTER_SIZES, blocks_of, cluster_content, most_content,
 };
+use medfs_format::node::ADDRS_PER_BLOCK;
+use medfs_format::path::{Fanout, NodeKind, first_page, node_kind};
 use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, is_block};
 use std::io;
 use std::ops::Range;
@@ -77,6 +79,29 @@ impl LostClusters<'_, '_> {
             self.note_header(&mut found, addrs)?;
         }
         Ok(Stored::Compressed(found, cuts))
+    }
+
+    /// Whether the nodes of a file that has no compressed cluster have one place each. Where a file is divided into
+    /// clusters, no node holds part of one: the nodes then lead to other pages. `area`: addresses that the inode has room
+    /// for.
+    pub(crate) fn is_place_sure(&mut self, remains: &Remains, area: usize) -> io::Result<bool> {
+        let top = remains.blocks.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
+        let mut used = 0;
+        for &(_, nid) in remains.nodes.iter().filter(|(offset, _)| node_kind(*offset) == NodeKind::Direct) {
+            let last = self.image.addrs_of(nid)?.iter().rposition(|&addr| addr != NULL_ADDR);
+            used = used.max(last.map_or(0, |last| last + 1));
+        }
+        let sizes = std::iter::once(1).chain(LOG_CLUSTER_SIZES.map(|log| 1 << log));
+        let fanouts = sizes.map(|size: usize| Fanout {
+            inode: (area / size * size) as u64,
+            block: (ADDRS_PER_BLOCK / size * size) as u64,
+        });
+        let possible = fanouts.filter(|fanout| top as u64 <= fanout.inode && used as u64 <= fanout.block);
+        let places = possible.map(|fanout| {
+            remains.nodes.iter().map(|(offset, _)| first_page(*offset, fanout)).collect::<Vec<_>>()
+        });
+        let places: Vec<_> = places.collect();
+        Ok(places.windows(2).all(|pair| pair[0] == pair[1]))
     }
 
     /// Some clusters that direct nodes mark as compressed.

@@ -144,7 +144,14 @@ impl Maker<'_, '_> {
             Stored::Unknown => return Ok(None),
         };
         let cluster = compression.map_or(1, |compression| compression.cluster_pages());
-        self.layout_of(remains, cluster, compact.is_some())?.set(inode);
+        let layout = self.layout_of(remains, cluster, compact.is_some())?;
+        layout.set(inode);
+        if compression.is_none() && self.anew.compresses {
+            let Judgement { image, compressors, .. } = &mut **self;
+            if !(LostClusters { image, compressors }).is_place_sure(remains, layout.area(flexible))? {
+                return Ok(None);
+            }
+        }
         if let Some(compression) = compression {
             inode.i_flags = (inode.flags() | FileFlags::COMPR).bits().into();
             if !compression.store(inode) {
@@ -252,6 +259,7 @@ impl Maker<'_, '_> {
             let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
             if is_file && !w.rules.is_doubtful(&inode) && w.rules.vet(&mut inode, nid).is_ok() {
                 asked += 1;
+                w.anew.compresses |= w.rules.has_compression() && inode.compression().is_some();
                 *counts.entry(Layout::of(&inode)).or_default() += 1;
             }
             Ok(())

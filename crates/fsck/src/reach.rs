@@ -63,4 +63,6 @@ pub(crate) struct Anew {
     pub(crate) files: BTreeSet<Ino>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
     pub(crate) layouts: Option<Vec<Layout>>,
+    /// Whether some of these files are compressed, as far as was asked.
+    pub(crate) compresses: bool,
 }

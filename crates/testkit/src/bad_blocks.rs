@@ -14,7 +14,8 @@
 //!   its content. Of one whose inode was lost the blocks and nodes are left: it is in its place with its pages,
 //!   but for those of which the inode had deltas, and with a size that is none too small. So it is where an
 //!   indirect node was lost with the inode; where a direct one was, pages may be holes. Of other files whose
-//!   inode was struck nothing is asked.
+//!   inode was struck nothing is asked, nor where no node is left that says whether the file is divided into
+//!   clusters, on a volume with such files.
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
 //!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
 //!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
@@ -35,7 +36,7 @@ use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::superblock::RawSuperblock;
-use medfs_format::{Block, Geometry, delta, nat};
+use medfs_format::{Block, COMPRESS_ADDR, Geometry, delta, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};
 use rand::Rng;
@@ -107,6 +108,8 @@ pub struct Volume {
     pub reverting: Vec<Ino>,
     /// Compressed files, with the pages of their clusters: what their nodes held nobody else knows.
     compressed: BTreeMap<Ino, u64>,
+    /// The nodes in which such files have compressed clusters.
+    marked: BTreeMap<Ino, BTreeSet<u64>>,
     /// Files with blocks or nodes beside their inode, not counting that of attributes.
     spread: BTreeSet<Ino>,
     /// Which inode each block of one holds, and of which pages it has deltas.
@@ -187,6 +190,7 @@ impl Volume {
             own: BTreeMap::new(),
             reverting: Vec::new(),
             compressed: BTreeMap::new(),
+            marked: BTreeMap::new(),
             spread: BTreeSet::new(),
             inodes: BTreeMap::new(),
             in_zone: BTreeMap::new(),
@@ -305,6 +309,9 @@ impl Volume {
             NodeKind::Xattr => Part::Xattr,
         };
         self.add(addr, part);
+        if named.contains(&COMPRESS_ADDR) {
+            self.marked.entry(ino).or_default().insert(addr.into());
+        }
         let is_dir = self.at_checkpoint.inodes().any(|(_, i)| i.ino == ino && i.is_dir());
         for &data in named.iter().filter(|&&data| g.in_main(data)) {
             if is_dir {

@@ -5,7 +5,7 @@ use crate::medium::{
     SPARSE, addr_of, checked, content, large_files, node_addr, noise, opened, pages_of, repaired, superblock,
     without,
 };
-use medfs::{FileKind, Files, Ino, NewFile, Volume};
+use medfs::{FileFlags, FileKind, Files, Ino, NewFile, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::node::{RawInode, footer};
@@ -129,6 +129,34 @@ fn a_compressed_file_whose_inode_is_lost_is_expanded() {
         v.close().expect("close");
         assert_eq!(checked(&*faulty).findings, []);
     }
+}
+
+/// No node holds part of a cluster, also where none is compressed. Where nothing tells whether a file has clusters, its
+/// nodes would lead to other pages, and it does not come back.
+#[test]
+fn no_page_of_a_file_whose_inode_is_lost_is_another_one() {
+    let (dev, _, _) = compressed_volume(20);
+    let dev = Arc::new(dev);
+    let v = opened(dev.clone());
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(v.root(), b"noise", &new).expect("create").ino;
+    v.set_flags(ino, FileFlags::COMPR).expect("chattr +c");
+    let mut state = 7u64;
+    let random: Vec<u8> = (0..4 * BLOCK_SIZE)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        })
+        .collect();
+    for page in [0, 2000] {
+        v.write(ino, page * BLOCK_SIZE as u64, &random).expect("write");
+    }
+    v.close().expect("close");
+    drop(v);
+    let faulty = without(&dev, node_addr(&dev, ino));
+    assert_eq!(repaired(&*faulty).after.findings, []);
+    let v = opened(faulty);
+    assert!(v.lookup(v.root(), b"noise").is_err(), "{:?}", content(&v, ino).len());
 }
 
 /// Pages that had deltas in the lost inode are what the cluster holds; all others are as they were.

@@ -89,7 +89,27 @@ impl Volume {
                 _ => return false,
             }
         }
-        is_lost && inode.kind == FileKind::Regular && self.spread.contains(&inode.ino)
+        is_lost
+            && inode.kind == FileKind::Regular
+            && self.spread.contains(&inode.ino)
+            && self.is_division_known(inode, hits)
+    }
+
+    /// Whether something tells if a file that has lost its inode is divided into clusters: there are no such files, it has
+    /// no direct nodes, no holes and no clusters, or compressed clusters in what is left.
+    fn is_division_known(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
+        let own = &self.own[&inode.ino];
+        let has_nodes = self
+            .targets
+            .iter()
+            .any(|t| own.contains(&t.block) && matches!(t.part, Part::Direct | Part::Indirect));
+        let is_struck =
+            |block: &u64| hits.iter().any(|(t, _)| t.block == *block && !matches!(t.part, Part::Inode(_)));
+        let is_told = self.marked.get(&inode.ino).is_some_and(|marked| !marked.iter().all(is_struck));
+        let is_plain = !self.compressed.contains_key(&inode.ino)
+            && !hits.iter().any(|(t, _)| own.contains(&t.block) && t.part == Part::Direct);
+        let is_dense = inode.content.pages().count() as u64 == inode.content.size().div_ceil(PAGE);
+        self.compressed.is_empty() || !has_nodes || is_told || (is_plain && is_dense)
     }
 
     /// Judges a file that was made anew without its inode. What the inode had of deltas nobody else has, and where a
