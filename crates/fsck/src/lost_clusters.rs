@@ -82,8 +82,8 @@ impl LostClusters<'_, '_> {
     }
 
     /// Whether the nodes of a file that has no compressed cluster have one place each. Where a file is divided into
-    /// clusters, no node holds part of one: the nodes then lead to other pages. `area`: addresses that the inode has room
-    /// for.
+    /// clusters, no node holds part of one: the nodes then lead to other pages. `area`: how many addresses the inode
+    /// has room for.
     pub(crate) fn is_place_sure(&mut self, remains: &Remains, area: usize) -> io::Result<bool> {
         let top = remains.blocks.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
         let mut used = 0;

@@ -95,8 +95,8 @@ impl Volume {
             && self.is_division_known(inode, hits)
     }
 
-    /// Whether something tells if a file that has lost its inode is divided into clusters: there are no such files, it has
-    /// no direct nodes, no holes and no clusters, or compressed clusters in what is left.
+    /// Whether something tells if a file that has lost its inode is divided into clusters: there are no such files,
+    /// it has no direct nodes, no holes and no clusters, or compressed clusters in what is left.
     fn is_division_known(&self, inode: &Inode, hits: &[(Target, Damage)]) -> bool {
         let own = &self.own[&inode.ino];
         let has_nodes = self
