@@ -267,7 +267,8 @@ pub(crate) struct FsckArgs {
     /// Make only repairs that lose no data, as the system does at boot (also -a)
     #[arg(short = 'p', long, short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
     pub(crate) preen: bool,
-    /// Save every block that the repair changes to a new file, for --restore
+    /// Save every block that the repair changes to FILE, for --restore. FILE is a new one, or that of an interrupted
+    /// repair of this volume
     #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
     /// Undo a repair: write back the blocks that --undo saved to this file

@@ -356,6 +356,7 @@ pub(crate) fn manual() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_option_is_told_of_once() {
@@ -368,6 +369,17 @@ mod tests {
         let unknown = GROUPS.iter().flat_map(|(_, names)| *names).filter(|name| !all.contains(name));
         assert_eq!(unknown.collect::<Vec<_>>(), Vec::<&&str>::new());
         assert_eq!(names(groups().swap_remove(0).1)[..2], ["ro", "rw"]);
+    }
+
+    #[test]
+    fn help_and_manual_name_every_option() {
+        let manual = ["\\fB", "\\fI", "\\fR"].iter().fold(manual(), |text, font| text.replace(font, " "));
+        for (place, text) in [("mount --help", help()), ("medfs(5)", manual)] {
+            let words: BTreeSet<&str> =
+                text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+            let all = sections().into_iter().flat_map(|(_, all)| all).map(|option| option.name);
+            assert_eq!(all.filter(|name| !words.contains(name)).collect::<Vec<_>>(), [""; 0], "{place}");
+        }
     }
 
     #[test]

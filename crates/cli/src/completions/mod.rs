@@ -46,8 +46,13 @@ fn visible(command: &Command) -> Command {
 
 /// What is added to a generated script.
 fn filled(template: &str) -> String {
-    let template = template.replace("@OPTIONS@", &options::completed().join(" "));
-    template.replace("@FEATURES@", &features().join(" ")).replace("@MOUNTED@", MOUNTED)
+    let template = template.replace("@OPTIONS@", &quoted(&options::completed()));
+    template.replace("@FEATURES@", &quoted(&features())).replace("@MOUNTED@", MOUNTED)
+}
+
+/// Words as all three shells take them: a `^` means something else to zsh's completion.
+fn quoted(words: &[String]) -> String {
+    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
 
 /// The words of `mkfs -O`.
@@ -57,11 +62,14 @@ fn features() -> Vec<String> {
     ["default", "none"].map(str::to_owned).into_iter().chain(names.iter().cloned()).chain(without).collect()
 }
 
-/// With our functions in place of files.
+/// With our functions in place of files, and the subject of `medfs help` that is no command.
 fn zsh(generated: &str) -> String {
+    let subjects = "_medfs__subcmd__help_commands() {\n    local commands; commands=(\n";
     let mounted = ":dir -- Directory of a mounted volume:";
     let script = generated
         .replace(":OPTION,...:_default'", ":OPTION,...:_medfs_mount_options'")
+        .replace(":FEATURE,...:_default'", ":FEATURE,...:_medfs_features'")
+        .replace(subjects, &format!("{subjects}'damaged:What to do about a damaged card' \\\n"))
         .replace(&format!("{mounted}_files -/"), &format!("{mounted}_medfs_mounted"));
     // Its last lines run it.
     let end = script.find("if [ \"$funcstack[1]\"").unwrap_or(script.len());
@@ -82,6 +90,42 @@ mod tests {
                 assert!(!script.contains(hidden), "{shell}: {hidden}");
             }
             assert!(script.contains("delta=full"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn zsh_offers_what_the_parser_does_not_know() {
+        let script = script(Shell::Zsh);
+        for ours in [
+            ":OPTION,...:_medfs_mount_options'",
+            ":FEATURE,...:_medfs_features'",
+            ":dir -- Directory of a mounted volume:_medfs_mounted'",
+            "commands=(\n'damaged:",
+            "'^lost_found'",
+            "'delta=full'",
+        ] {
+            assert!(script.contains(ours), "{ours}");
+        }
+        match System::new("zsh").args(["-n", "-c", &script]).output() {
+            Ok(judged) => assert_eq!(String::from_utf8_lossy(&judged.stderr), ""),
+            Err(_) => eprintln!("SKIPPED: zsh is not installed"),
+        }
+    }
+
+    #[test]
+    fn fish_offers_what_the_parser_does_not_know() {
+        let script = script(Shell::Fish);
+        for (line, offered) in [
+            ("medfs mkfs -O default,compr", "default,compression\n"),
+            ("medfs mkfs -O ^lost", "^lost_found\n"),
+            ("medfs mount -o ro,delta=f", "ro,delta=full\n"),
+            ("medfs help dam", "damaged\tWhat to do about a damaged card\n"),
+        ] {
+            let test = format!("{script}\ncomplete -C '{line}'");
+            match System::new("fish").args(["--no-config", "-c", &test]).output() {
+                Ok(shell) => assert_eq!(String::from_utf8_lossy(&shell.stdout), offered, "{line}"),
+                Err(_) => return eprintln!("SKIPPED: fish is not installed"),
+            }
         }
     }
 
