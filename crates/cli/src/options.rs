@@ -64,6 +64,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "delta",
             "inline_threshold",
             "compact_threshold",
+            "compact_pages",
             "compact_files",
             "zero_base_deltas",
             "cross_file_deltas",

@@ -22,6 +22,7 @@ pub use nvram::{NvramOption, NvramPlace};
 pub use parse::{described, names, without_effect, words_of_mount};
 pub use table::{Described, Form, MountOption, unknown};
 
+use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_store::{AllocMode, Scatter};
 use std::time::Duration;
 
@@ -185,6 +186,8 @@ pub struct MountOptions {
     pub delta: Option<DeltaMode>,
     /// Deltas of so many pages at least share a compact page (`compact_threshold=5`).
     pub compact_threshold: usize,
+    /// Most compact pages of a file (`compact_pages=1018`): at most as many as a direct node has addresses.
+    pub compact_pages: usize,
     /// Largest delta in bytes that stays in the inode (`inline_threshold=256`); `None`: 256, and with
     /// `delta=full` what a compact page would take.
     pub inline_threshold: Option<usize>,
@@ -262,6 +265,7 @@ impl Default for MountOptions {
             dir_fsync: None,
             delta: None,
             compact_threshold: 5,
+            compact_pages: ADDRS_PER_BLOCK,
             inline_threshold: None,
             compact_files: CompactFiles::default(),
             addr_redo: true,
@@ -332,7 +336,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
         );
         let expected = MountOptions {
             read_only: true,
@@ -361,6 +365,7 @@ mod tests {
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: Some(DeltaMode::Off),
             compact_threshold: 3,
+            compact_pages: 4,
             compact_files: CompactFiles::All,
             inline_threshold: Some(512),
             zero_base_deltas: false,
@@ -384,7 +389,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(
@@ -469,6 +474,7 @@ mod tests {
             ("inline_threshold=513", "from 64 to 512"),
             ("inline_threshold=1K", "for inline_threshold: expected BYTES"),
             ("compact_threshold=+3", "for compact_threshold: expected N"),
+            ("compact_pages=1019", "for compact_pages: expected N"),
             ("cache", "cache needs a value: expected cache=SIZE"),
             ("ro=1", "ro takes no value"),
             ("noacl=on", "noacl takes no value"),

@@ -144,7 +144,11 @@ impl Combination {
             options += ",placement=reserve,reserve_files=";
             options += if Combination::has_tree(seed) { "tree" } else { "all" };
         }
-        format!("{options},in_place={in_place},cache={cache},hot_window={window},compact_files=all")
+        // So few that all are taken soon.
+        let places = pick(7, &["1018", "1018", "3"]);
+        format!(
+            "{options},in_place={in_place},cache={cache},hot_window={window},compact_files=all,compact_pages={places}"
+        )
     }
 }
 

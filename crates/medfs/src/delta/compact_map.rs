@@ -273,6 +273,11 @@ impl CompactMap {
         dead.map(|&(_, sequence)| sequence).collect()
     }
 
+    /// So many compact pages, those of which the least counts.
+    pub(super) fn least(&self, count: usize) -> Vec<u32> {
+        self.by_load.iter().take(count).map(|&(_, sequence)| sequence).collect()
+    }
+
     /// Compact pages with little that counts, the least first, to be merged into one with `room`: those that
     /// fit it, or a page of their own where most of `merge_from` or more pages is waste.
     pub(super) fn victims(&self, room: Load, sharing: usize, merge_from: usize) -> BTreeSet<u32> {

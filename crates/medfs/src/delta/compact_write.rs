@@ -18,6 +18,15 @@ use std::sync::Arc;
 /// From so many compact pages on those with few records that count are merged.
 const MERGE_FROM: usize = 8;
 
+/// What a new compact page may do where every place of the file has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Yield {
+    /// It takes the place of one of which fewer records count than it brings deltas.
+    IfItPays,
+    /// It takes the place of the one with the fewest that count.
+    Always,
+}
+
 impl CompactPages<'_> {
     /// Takes away what compact pages say of a range of pages whose records are gone from the zone.
     pub(crate) fn drop_compact(
@@ -55,7 +64,8 @@ impl CompactPages<'_> {
         records: Vec<OwnedRecord>,
         without: &Range<u64>,
     ) -> Result<()> {
-        match self.write_compact(inode, state, pack(records, self.deltas.most_sharing())) {
+        let packed = pack(records, self.deltas.most_sharing());
+        match self.write_compact(inode, state, packed, Yield::Always) {
             Ok(()) => {
                 self.zone(inode).store(&[]);
                 Ok(())
@@ -106,10 +116,64 @@ impl CompactPages<'_> {
         }
     }
 
+    /// Most compact pages that a file has: one with clusters uses fewer addresses of its nodes.
+    fn most_places(&self, inode: &Inode) -> usize {
+        self.slots(inode).addrs_per_block().min(self.deltas.most_places())
+    }
+
+    /// Makes room for new compact pages where all places are taken: what counts of compact pages with little in
+    /// them becomes whole pages. The new ones get their words that a page has no delta. `NoSpace` (nothing
+    /// changed) where that does not pay, or there is no room.
+    fn yield_places(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: &mut [Vec<OwnedRecord>],
+        how: Yield,
+    ) -> Result<()> {
+        let most = self.most_places(inode);
+        let free = || self.with_map(inode, |map| map.free_places(most).take(pages.len()).count());
+        if free()? == pages.len() {
+            return Ok(());
+        }
+        self.free_dead(inode, state)?;
+        let free = free()?;
+        let taken: BTreeSet<u32> = pages.iter().flatten().map(|r| r.index).collect();
+        let victims = self.with_map(inode, |map| map.least(pages.len() - free))?;
+        let leaving: BTreeSet<u32> = victims.iter().copied().collect();
+        if victims.len() < pages.len() - free {
+            return Err(Error::NoSpace);
+        }
+        let mut whole = Vec::new();
+        for (page, &sequence) in pages[free..].iter_mut().zip(&victims) {
+            let mut counting = self.counting_records(inode, Some(sequence))?;
+            counting.retain(|r| !taken.contains(&r.index));
+            self.without_idle_marks(inode, &mut counting, &leaving)?;
+            let (deltas, marks): (Vec<_>, Vec<_>) = counting.into_iter().partition(OwnedRecord::is_delta);
+            let brings = page.iter().filter(|r| r.is_delta()).count();
+            let pays = how == Yield::Always || deltas.len() < brings;
+            page.extend(marks);
+            if !pays || total_size(page) > COMPACT_ROOM {
+                return Err(Error::NoSpace);
+            }
+            whole.extend(deltas);
+        }
+        whole.iter().try_for_each(|record| self.load_whole(inode, state, record))?;
+        // What is reserved first nobody else takes between.
+        self.space.reserve(victims.len() as u64)?;
+        for sequence in victims {
+            if let Some(place) = self.free_compact(inode, state, sequence)? {
+                let slot = self.make_slot(inode, self.compact_start(inode) + u64::from(place))?;
+                self.set_addr(inode, &slot, NEW_ADDR);
+                self.count_block(inode);
+            }
+        }
+        Ok(())
+    }
+
     /// Sees to it that so many places for new compact pages have a slot and a reserved block.
     fn prepare_places(&self, inode: &Inode, count: usize) -> Result<Vec<u32>> {
-        // A file with clusters uses fewer addresses of its nodes.
-        let most = self.slots(inode).addrs_per_block();
+        let most = self.most_places(inode);
         let places: Vec<u32> = self.with_map(inode, |map| map.free_places(most).take(count).collect())?;
         if places.len() < count {
             return Err(Error::NoSpace);
@@ -148,24 +212,31 @@ impl CompactPages<'_> {
 
     /// Frees compact pages of which nothing counts.
     fn free_dead(&self, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        let places: Vec<u32> = self.with_map(inode, |map| {
-            let dead = map.dead();
-            dead.into_iter().filter_map(|sequence| map.remove(sequence)).collect()
-        })?;
-        let start = self.compact_start(inode);
-        for index in places.into_iter().map(|place| start + u64::from(place)) {
+        let dead = self.with_map(inode, |map| map.dead())?;
+        dead.into_iter().try_for_each(|sequence| self.free_compact(inode, state, sequence).map(drop))
+    }
+
+    /// Frees a compact page, of which nothing is needed any more; returns its place.
+    fn free_compact(&self, inode: &Inode, state: &mut InodeState, sequence: u32) -> Result<Option<u32>> {
+        let place = self.with_map(inode, |map| map.remove(sequence))?;
+        if let Some(place) = place {
+            let index = self.compact_start(inode) + u64::from(place);
             self.forget_pages(inode, state, index, index + 1);
             let freed = self.punch(inode, index, index + 1);
             self.pass_by("a compact page is not freed", inode.ino, freed)?;
         }
-        Ok(())
+        Ok(place)
     }
 
     /// Records from compact pages with little in them that counts, to be written anew: as many as fit the
     /// `room` of one, and those of a page all or none. Where most of the pages is waste, a page's worth.
-    fn records_to_merge(&self, inode: &Inode, room: Load) -> Result<Vec<OwnedRecord>> {
-        let sharing = self.deltas.most_sharing();
-        let victims = self.with_map(inode, |map| map.victims(room, sharing, MERGE_FROM))?;
+    fn records_to_merge(&self, inode: &Inode, room: Load, pages: usize) -> Result<Vec<OwnedRecord>> {
+        let (sharing, most) = (self.deltas.most_sharing(), self.most_places(inode));
+        let victims = self.with_map(inode, |map| {
+            // A page of their own needs a place, too.
+            let has_place = map.free_places(most).nth(pages).is_some();
+            map.victims(room, sharing, if has_place { MERGE_FROM } else { usize::MAX })
+        })?;
         let (mut records, mut leaving) = (Vec::new(), BTreeSet::new());
         for &sequence in &victims {
             let counting = self.counting_records(inode, Some(sequence));
@@ -197,12 +268,14 @@ impl CompactPages<'_> {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         mut pages: Vec<Vec<OwnedRecord>>,
+        how: Yield,
     ) -> Result<()> {
+        self.yield_places(inode, state, &mut pages, how)?;
         let full = Load { bytes: COMPACT_ROOM, records: self.deltas.most_sharing() };
         let room = pages.last().map_or(Load::default(), |last| full.without(last.iter().map(Load::of).sum()));
         let mut last = pages.pop().unwrap_or_default();
         let taken: BTreeSet<u32> = pages.iter().flatten().chain(&last).map(|r| r.index).collect();
-        let mut merged = self.records_to_merge(inode, room)?;
+        let mut merged = self.records_to_merge(inode, room, pages.len() + 1)?;
         merged.retain(|r| !taken.contains(&r.index));
         merged.append(&mut last);
         pages.append(&mut pack(merged, self.deltas.most_sharing()));

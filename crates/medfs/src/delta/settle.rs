@@ -2,7 +2,7 @@
 //!
 //! Locks: the inode's, exclusive, and the operation lock.
 
-use super::compact_write::pack;
+use super::compact_write::{Yield, pack};
 use super::layer::DeltaPages;
 use super::zone::has_nodes;
 use crate::content::page_plan::Pending;
@@ -116,7 +116,7 @@ impl DeltaPages<'_> {
             self.zone(inode).freeze()?;
             self.zone(inode).set_compact(true, 0);
         }
-        let written = self.compact().write_compact(inode, state, plan.pages);
+        let written = self.compact().write_compact(inode, state, plan.pages, Yield::IfItPays);
         if written.is_err() && !self.zone(inode).store(&before) {
             // The zone has shrunk: what it held and holds no more is written as a whole.
             let stay = self.zone(inode).records()?;

@@ -42,6 +42,7 @@ pub(crate) struct Deltas {
     /// Largest delta in bytes that goes into the zone for good, and largest record that goes into a compact page.
     pub(super) inline_max: usize,
     pub(super) compact_max: usize,
+    most_places: usize,
     codecs: Mutex<Vec<Box<Codecs>>>,
     pub(crate) counters: DeltaCounters,
     /// What is stored of pages of compressed files, where the volume has any.
@@ -121,6 +122,7 @@ impl Deltas {
             } else {
                 INLINE_DEFAULT
             }),
+            most_places: opts.compact_pages,
             compact_max: COMPACT_ROOM / opts.compact_threshold,
             codecs: Mutex::default(),
             counters: DeltaCounters::default(),
@@ -146,6 +148,11 @@ impl Deltas {
     /// Whether they go into compact pages.
     pub(crate) fn has_compact(&self) -> bool {
         matches!(self.mode, DeltaMode::Compact | DeltaMode::Full) || self.alone.is_some()
+    }
+
+    /// Most compact pages of a file.
+    pub(super) fn most_places(&self) -> usize {
+        self.most_places
     }
 
     /// Most records that share a compact page.

@@ -3,6 +3,7 @@
 use super::table::Form::{Switch, Value, Word};
 use super::table::MountOption;
 use super::{Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, MountOptions, VictimPolicy};
+use medfs_format::node::ADDRS_PER_BLOCK;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const CACHE_BYTES_MIN: u64 = 1 << 20;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// Accepted for `compact_threshold`.
 const COMPACT_THRESHOLDS: RangeInclusive<usize> = 2..=64;
+/// Accepted for `compact_pages`; the text of its option says the same.
+const COMPACT_PAGES: RangeInclusive<usize> = 1..=ADDRS_PER_BLOCK;
+const _: () = assert!(ADDRS_PER_BLOCK == 1018);
 /// Largest inline delta in bytes that may be asked for (MedFS, section 6.3).
 const INLINE_MAX: usize = 512;
 /// Accepted for `inline_threshold`; the text of its option says the same.
@@ -268,6 +272,15 @@ pub(super) const OPTIONS: &[Row] = &[
         help: "The fewest pages whose deltas share a compact page.",
         set: |o, value| number_in(value, COMPACT_THRESHOLDS).map(|n| o.compact_threshold = n).is_some(),
         show: |o| vec![o.compact_threshold.to_string()],
+    },
+    MountOption {
+        name: "compact_pages",
+        form: Value("N"),
+        accepts: "a number from 1 to 1018",
+        default: "1018",
+        help: "The most compact pages of a file. Where it has as many, a new one takes the place of one that holds few deltas.",
+        set: |o, value| number_in(value, COMPACT_PAGES).map(|n| o.compact_pages = n).is_some(),
+        show: |o| vec![o.compact_pages.to_string()],
     },
     choice!(
         "compact_files",

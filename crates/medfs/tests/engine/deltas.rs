@@ -275,3 +275,53 @@ fn in_posix_mode_too_a_base_is_durable_before_its_delta() {
     write(&v, f, PAGE as u64, b"small");
     assert_eq!(flushes_of_fsync(), 2);
 }
+
+/// A place for a new compact page is that of one of which fewer deltas count, whose pages become whole ones.
+#[test]
+fn a_file_whose_places_for_compact_pages_are_taken_goes_on_making_them() {
+    for (pages, options) in
+        [(1500, "compact_pages=3"), (400, "compact_pages=1,delta=compact"), (1500, "compact_pages=40")]
+    {
+        let device = Arc::new(blank_delta(64));
+        let v = open_device(&device, &format!("compact_files=all,in_place=off,{options}"));
+        let (f, mut expected) = noisy_file(&v, "f", pages);
+        let mut state = pages;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let made = || v.stats().deltas.compact_pages;
+        let mut last = 0;
+        for round in 0..120u64 {
+            // Pages that change often, and one that seldom does.
+            for _ in 0..8 {
+                let page = (below(24) * (pages / 24)) as usize;
+                patch(&v, f, &mut expected, page * PAGE + 100, &noise(round)[..300]);
+            }
+            let seldom = below(pages as u64) as usize;
+            patch(&v, f, &mut expected, seldom * PAGE + 2000, &noise(round)[..200]);
+            v.fsync(f, false).expect("fsync");
+            if round % 10 == 9 {
+                let crashed = Arc::new(device.snapshot());
+                assert!(
+                    content(&open_device(&crashed, ""), f) == expected,
+                    "{options}: round {round}, recovered"
+                );
+            }
+            if round == 60 {
+                last = made();
+            }
+        }
+        assert!(made() > last + 10, "{options}: {last} and then {}", made());
+        let expected_size = expected.len();
+        v.setattr(f, &medfs::SetAttr { size: Some(10), ..Default::default() }).expect("truncate");
+        v.setattr(f, &medfs::SetAttr { size: Some(expected_size as u64), ..Default::default() })
+            .expect("grow");
+        expected[10..].fill(0);
+        let v = reopened(v, &device);
+        assert!(content(&v, f) == expected, "{options}: no old delta comes back");
+        v.close().expect("close");
+        drop(v);
+        judge(&device);
+    }
+}
