@@ -49,6 +49,9 @@ const GROUPS: &[(&str, &[&str])] = &[
             "durability_fsyncs",
             "nvram",
             "nvram_threshold",
+            "nvram_mode",
+            "nvram_admit",
+            "nvram_commit",
             "fsync_mode",
             "seal",
             "dir_fsync",
@@ -158,7 +161,7 @@ const COMPANIONS: &[Companion] = &[
     (&["durability_age", "durability_bytes", "durability_fsyncs"], "durability=adaptive", |o| {
         o.durability == DurabilityMode::Adaptive
     }),
-    (&["nvram_threshold"], "nvram=PATH", |o| o.nvram.is_some()),
+    (&["nvram_threshold", "nvram_mode", "nvram_admit", "nvram_commit"], "nvram=PATH", |o| o.nvram.is_some()),
     (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
 ];
 

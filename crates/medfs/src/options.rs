@@ -18,7 +18,7 @@ pub(crate) mod table;
 pub use compress::{CompressMode, CompressOptions};
 pub use durability::{DurabilityMode, LossBounds};
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
-pub use nvram::{NvramOption, NvramPlace};
+pub use nvram::{NvramAdmit, NvramMode, NvramOption, NvramPlace};
 pub use parse::{described, names, without_effect, words_of_mount};
 pub use table::{Described, Form, MountOption, unknown};
 
@@ -230,6 +230,12 @@ pub struct MountOptions {
     pub nvram: Option<NvramOption>,
     /// Percent of the NVRAM in use that make a checkpoint due (`nvram_threshold=75`).
     pub nvram_threshold: u32,
+    /// `nvram_mode=journal|ordered`.
+    pub nvram_mode: NvramMode,
+    /// `nvram_admit=size|population`.
+    pub nvram_admit: NvramAdmit,
+    /// How often changes that nothing synced are recorded (`nvram_commit=5s`).
+    pub nvram_commit: Duration,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
     pub sync: bool,
     /// Every change of a name is (`dirsync`).
@@ -284,6 +290,9 @@ impl Default for MountOptions {
             loss: LossBounds::default(),
             nvram: None,
             nvram_threshold: 75,
+            nvram_mode: NvramMode::Journal,
+            nvram_admit: NvramAdmit::Size,
+            nvram_commit: Duration::from_secs(5),
             sync: false,
             dirsync: false,
         }
@@ -336,7 +345,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
         );
         let expected = MountOptions {
             read_only: true,
@@ -384,12 +393,15 @@ mod tests {
             loss: LossBounds { age: Duration::from_secs(5), bytes: 1 << 20, fsyncs: Some(9) },
             nvram: Some(NvramOption::At(NvramPlace { path: "/n".into(), offset: 4096, size: Some(1 << 20) })),
             nvram_threshold: 50,
+            nvram_mode: NvramMode::Ordered,
+            nvram_admit: NvramAdmit::Population,
+            nvram_commit: Duration::from_secs(9),
             sync: true,
             dirsync: true,
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -80,6 +80,10 @@ counts! {
     revoked
     /// Such records that a flush came before.
     rested
+    /// Pages that got blocks for such records.
+    placed
+    /// Such records of what nobody synced.
+    unsynced
     /// fsyncs that went to the volume although there was an NVRAM.
     left
 }

@@ -93,6 +93,8 @@ impl FileSystem for Volume {
             from_parts: stats.nvram.as_ref().map_or(0, |nvram| nvram.from_parts),
             revoked: stats.nvram.as_ref().map_or(0, |nvram| nvram.revoked),
             rested: stats.nvram.as_ref().map_or(0, |nvram| nvram.flushed_first),
+            placed: stats.nvram.as_ref().map_or(0, |nvram| nvram.placed),
+            unsynced: stats.nvram.as_ref().map_or(0, |nvram| nvram.unsynced),
             left: stats.nvram.as_ref().map_or(0, |nvram| nvram.left_for_kind + nvram.left_for_size),
         }
     }

@@ -107,7 +107,14 @@ fn with_nvram(options: &str) -> Setup {
 }
 
 /// Little and large changes by turns, blocks overwritten in place where they may be, and pages that leave memory early.
-const ON_NVRAM: [&str; 3] = ["in_place=force", "delta=off,in_place=force", "cache=1M,compact_files=all"];
+const ON_NVRAM: [&str; 6] = [
+    "in_place=force",
+    "delta=off,in_place=force",
+    "cache=1M,compact_files=all",
+    "nvram_mode=ordered,in_place=force",
+    "nvram_mode=ordered,delta=off",
+    "nvram_admit=population,in_place=force",
+];
 
 #[test]
 fn some_states_of_nvram() {
@@ -127,8 +134,8 @@ fn some_states_of_nvram() {
             must_be_clean(&format!("NVRAM, {options}, {what}"), &report);
         }
     }
-    let Counts { journaled, from_parts, revoked, rested, left, .. } = counts;
-    assert!([journaled, from_parts, revoked, rested, left].iter().all(|&n| n > 0), "{:?}", counts.named());
+    let Counts { journaled, from_parts, revoked, rested, placed, .. } = counts;
+    assert!([journaled, from_parts, revoked, rested, placed].iter().all(|&n| n > 0), "{:?}", counts.named());
 }
 
 /// Little updates under each of these options, seed by seed.

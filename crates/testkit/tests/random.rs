@@ -117,10 +117,13 @@ fn with_nvram(options: &str) -> Setup {
 }
 
 /// With little memory for pages and much, and overwritten in place where that may be.
-const ON_NVRAM: [&str; 3] = [
+const ON_NVRAM: [&str; 6] = [
     "in_place=force,hot_window=2s,compact_files=all",
     "cache=1M,compact_files=all,hot_window=1s",
     "delta=off,in_place=force",
+    "nvram_mode=ordered,in_place=force,hot_window=2s,compact_files=all",
+    "nvram_mode=ordered,delta=off,cache=1M",
+    "nvram_admit=population,nvram_commit=10ms,compact_files=all",
 ];
 
 fn on_nvram(seed: u64, ops: usize) -> Report {
@@ -133,9 +136,13 @@ fn on_nvram(seed: u64, ops: usize) -> Report {
 #[test]
 fn a_thousand_operations_with_nvram() {
     let mut counts = Counts::default();
-    (3..6).for_each(|seed| counts += on_nvram(seed, 1000).counts);
-    let Counts { journaled, from_parts, .. } = counts;
+    (3..9).for_each(|seed| counts += on_nvram(seed, 700).counts);
+    let Counts { journaled, from_parts, placed, unsynced, .. } = counts;
     assert!(journaled > 100 && from_parts > 10, "{journaled} records, {from_parts} pages from parts");
+    assert!(
+        placed > 100 && unsynced > 10,
+        "{placed} pages got blocks, {unsynced} records of what nobody synced"
+    );
 }
 
 /// `MEDFS_SEED=7 MEDFS_OPS=100000`: so many operations in all, a thousand or so of a seed.

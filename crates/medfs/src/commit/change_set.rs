@@ -114,25 +114,35 @@ impl<'a> StagedFile<'a> {
         tree: &Tree,
         take: impl FnOnce(bool, Option<&Attributes>) -> T,
     ) -> (WrittenPages, T) {
-        let inode = self.inode;
-        let mut state = inode.lock.write();
-        let placing = tree.place_pages(inode, &mut state, &self.pages, self.purpose, &tree.xref);
-        let Placing { pages: placed, version, outcome, blocked, .. } = placing;
-        // Pages of an atomic write that are placed must not become durable without the others.
-        let no_room = matches!(outcome, Err(Error::NoSpace));
-        state.with_checkpoint |=
-            !blocked.is_empty() || (outcome.is_err() && (self.purpose == Purpose::Atomic || !no_room));
-        let closed = version.and_then(|version| state.pages.attributes(version));
-        let taken = take(outcome.is_ok() && blocked.is_empty(), closed);
+        let mut state = self.inode.lock.write();
+        let placing = self.place_pages(tree, &mut state, &self.pages);
+        let closed = placing.version.and_then(|version| state.pages.attributes(version));
+        let taken = take(placing.outcome.is_ok() && placing.blocked.is_empty(), closed);
         drop(state);
+        (self.write_placed(tree, placing), taken)
+    }
 
+    /// Gives some of the staged pages their blocks, and closes their version: [`StagedFile::write_placed`] writes them.
+    pub(super) fn place_pages(&self, tree: &Tree, state: &mut InodeState, pages: &[u64]) -> Placing {
+        let placing = tree.place_pages(self.inode, state, pages, self.purpose, &tree.xref);
+        // Pages of an atomic write that are placed must not become durable without the others.
+        let no_room = matches!(placing.outcome, Err(Error::NoSpace));
+        let failed = placing.outcome.is_err() && (self.purpose == Purpose::Atomic || !no_room);
+        state.with_checkpoint |= !placing.blocked.is_empty() || failed;
+        placing
+    }
+
+    /// Writes pages that were placed. The inode's lock is not held.
+    pub(super) fn write_placed(&self, tree: &Tree, placing: Placing) -> WrittenPages {
+        let inode = self.inode;
+        let Placing { pages: placed, version, outcome, blocked, .. } = placing;
         let written = tree.write_pages(&placed, Cause::Data);
         let mark = {
             let mut state = inode.lock.write();
             tree.pages_written(inode, &mut state, version, placed, &written);
             state.data_mark
         };
-        (WrittenPages { mark, blocked, outcome: written.and(outcome) }, taken)
+        WrittenPages { mark, blocked, outcome: written.and(outcome) }
     }
 }
 

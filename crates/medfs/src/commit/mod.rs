@@ -79,7 +79,7 @@ impl Ways {
     /// By a journal in NVRAM, over the roll-forward log.
     pub(crate) fn with_nvram(opts: &MountOptions, memory: Arc<dyn Nvram>) -> Ways {
         let log = log(opts);
-        let nvram = Arc::new(NvramJournal::new(log.clone(), memory, opts.nvram_threshold));
+        let nvram = Arc::new(NvramJournal::new(log.clone(), memory, opts));
         Ways { nvram: Some(nvram.clone()), ..Ways::of(log, nvram, Box::new(Immediate)) }
     }
 

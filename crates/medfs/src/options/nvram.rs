@@ -1,6 +1,8 @@
 //! `nvram=`: the memory beside the volume that takes fsyncs.
 
-use super::list::{number, show_bytes, size};
+use super::list::{
+    TIME, choice, choose, itself, name_of, number, show_bytes, show_time, size, time, time_row,
+};
 use super::table::Form::Value;
 use super::table::MountOption;
 use super::{DurabilityMode, FsyncMode, MountOptions};
@@ -16,6 +18,28 @@ pub enum NvramOption {
     /// Those that lie in one are given up, with all that was fsynced since the last checkpoint.
     Discard,
 }
+
+/// What a record in the NVRAM holds (`nvram_mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NvramMode {
+    /// Changed pages and nodes.
+    Journal,
+    /// Nodes alone: pages are written to the volume first, and flushed.
+    Ordered,
+}
+
+/// Which changed pages records hold (`nvram_admit`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NvramAdmit {
+    /// Those that a codec makes small.
+    Size,
+    /// Those whose bits are mostly as they were, or mostly inverted, where LZO makes the difference small (Delta
+    /// Journaling, section III.C).
+    Population,
+}
+
+const MODES: &[(&str, NvramMode)] = &[("journal", NvramMode::Journal), ("ordered", NvramMode::Ordered)];
+const ADMITS: &[(&str, NvramAdmit)] = &[("size", NvramAdmit::Size), ("population", NvramAdmit::Population)];
 
 /// A file or block device, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +118,32 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         },
         show: |o| vec![o.nvram_threshold.to_string()],
     },
+    choice!(
+        "nvram_mode",
+        "journal|ordered",
+        "journal",
+        "With nvram=, what an fsync leaves there: changes of pages and nodes, or of nodes alone, after the pages were written to the volume and flushed.",
+        MODES,
+        nvram_mode,
+        itself,
+        Some
+    ),
+    choice!(
+        "nvram_admit",
+        "size|population",
+        "size",
+        "With nvram_mode=journal, which changed pages go to the NVRAM: those that compress well, or those of which few bits differ, or nearly all, as the Delta Journaling paper has it. The others are written to the volume.",
+        ADMITS,
+        nvram_admit,
+        itself,
+        Some
+    ),
+    time_row!(
+        "nvram_commit",
+        "5s",
+        "With nvram_mode=journal, how often changes that nothing synced go to the NVRAM, if they fit there.",
+        nvram_commit
+    ),
 ];
 
 /// `Invalid` where what is fsynced into a memory would rest on blocks that are not durable.

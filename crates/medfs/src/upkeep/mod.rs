@@ -39,8 +39,12 @@ pub(crate) struct Upkeep {
 impl Upkeep {
     pub(crate) fn new(gc: Arc<Gc>, now: Duration) -> Upkeep {
         let idle = Arc::new(IdleWork { activity: Activity::new(now), restorer: Restorer::default() });
-        let tasks: Vec<Box<dyn UpkeepTask>> =
-            vec![Box::new(CommitTimer), Box::new(BackgroundCleaning(gc)), Box::new(WhenIdle(idle.clone()))];
+        let tasks: Vec<Box<dyn UpkeepTask>> = vec![
+            Box::new(RecordTimer),
+            Box::new(CommitTimer),
+            Box::new(BackgroundCleaning(gc)),
+            Box::new(WhenIdle(idle.clone())),
+        ];
         Upkeep { tasks, idle }
     }
 
@@ -74,6 +78,20 @@ impl Upkeep {
 struct IdleWork {
     activity: Activity,
     restorer: Restorer,
+}
+
+/// Records in NVRAM what has waited for as long as the option `nvram_commit` allows.
+struct RecordTimer;
+
+impl UpkeepTask for RecordTimer {
+    fn is_due(&self, on: &Commit, now: Duration) -> bool {
+        on.records_are_due(now)
+    }
+
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        on.record_unsynced()?;
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 /// Commits what has waited for as long as the option `commit` allows, or the durability.

@@ -29,6 +29,7 @@ mod medium;
 mod names;
 mod nvram;
 mod nvram_logs;
+mod nvram_modes;
 mod orphans;
 mod pin;
 mod placement;

@@ -363,6 +363,15 @@ impl Nodes {
         marks.max().unwrap_or(Dirty::Clean)
     }
 
+    /// Inodes of which an fsync would write a node that is due with at least this mark, in their order.
+    pub fn inodes_due(&self, least: Dirty) -> Vec<Ino> {
+        let dirty = self.dirty.lock();
+        let due = dirty.iter().filter(|(_, p)| recoverable(p) && p.read(|d| d.due() >= least));
+        let mut inodes: Vec<Ino> = due.map(|((ino, _), _)| *ino).collect();
+        inodes.dedup();
+        inodes
+    }
+
     /// Nodes that differ from their blocks.
     pub fn dirty_count(&self) -> usize {
         self.dirty.lock().len()

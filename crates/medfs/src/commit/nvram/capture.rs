@@ -3,11 +3,13 @@
 //! Invariant: what was taken is either in a record, or given back.
 //! Locks: the inode's lock while its changes are taken, and again when they are recorded.
 
+use super::admission::{Admission, Encoded};
 use super::parts::{Parts, Whose};
 use super::recorder::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
 use crate::content::placement::Purpose;
+use crate::error::Error;
 use crate::map::inode::InodeState;
 use crate::map::journaled::Pages;
 use crate::xref::sqlite_wal::note_recorded;
@@ -17,7 +19,7 @@ use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
 use std::sync::Arc;
 
-/// Most pages of a file in a record: more are written once, to the log.
+/// Most pages of a file in a record: the others are written once, to the log.
 const MOST_PAGES: usize = 256;
 /// Deltas of at most as many bytes are not tried to be made smaller.
 const GOOD_ENOUGH: usize = 256;
@@ -86,7 +88,9 @@ struct Fresh {
 pub(super) struct Capture<'s> {
     file: &'s StagedFile<'s>,
     pages: Vec<Page>,
-    /// Pages that older records hold, and that are not dirty any more.
+    /// Pages that get blocks.
+    to_place: Vec<u64>,
+    /// Pages that older records hold, and that are not dirty any more, or get blocks.
     revoked: Vec<u64>,
     due: Due,
     /// Whether the file is new, or has a new name: its inode says which.
@@ -102,6 +106,8 @@ pub(super) struct Recorded {
     pub(super) from_parts: u64,
     pub(super) nodes: u64,
     pub(super) revoked: u64,
+    /// Pages that got blocks for it.
+    pub(super) placed: u64,
 }
 
 /// Whether a record may say what changed of a file: one that roll-forward brings back, with its name where that is new.
@@ -116,21 +122,44 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
 }
 
 impl<'s> Capture<'s> {
-    /// Takes what changed of a file since it was last durable; `Err` where a record cannot hold it. What was
-    /// taken is returned all the same.
+    /// Takes what changed of a file since it was last durable, and gives the pages that the record is not to hold
+    /// their blocks; `Left` where it cannot hold the file. What was taken is returned all the same.
     pub(super) fn take(on: &Recorder<'_>, file: &'s StagedFile<'s>) -> (Capture<'s>, Result<(), Left>) {
-        let state = file.inode.lock.write();
+        let mut state = file.inode.lock.write();
         let named = file.naming == Naming::Record || on.tree.needs_dentry_mark(file.inode).unwrap_or(true);
         let mut capture = Capture {
             file,
             named,
             pages: Vec::new(),
+            to_place: Vec::new(),
             revoked: Vec::new(),
             due: Due::default(),
             mark: state.data_mark,
         };
-        let taken = capture.take_pages(on, &state).and_then(|()| capture.take_nodes(on));
+        let taken = capture.take_pages(on, &state).and_then(|()| capture.may_place(on));
+        let placing = match &taken {
+            Ok(()) if !capture.to_place.is_empty() => {
+                Some(file.place_pages(on.tree, &mut state, &capture.to_place))
+            }
+            _ => None,
+        };
+        let placed = placing.as_ref().map_or(Ok(()), |placing| match placing.outcome {
+            Ok(()) if placing.blocked.is_empty() => Ok(()),
+            Err(Error::NoSpace) => Err(Left::NoRoom),
+            _ => Err(Left::Kind),
+        });
+        let taken = taken.and(placed).and_then(|()| capture.take_nodes(on));
+        drop(state);
+        let Some(placing) = placing else { return (capture, taken) };
+        let written = file.write_placed(on.tree, placing);
+        capture.mark = capture.mark.max(written.mark);
+        let taken = taken.and_then(|()| written.outcome.map_err(|_| Left::Unreadable));
         (capture, taken)
+    }
+
+    /// Whether pages may get blocks, if any are to.
+    fn may_place(&self, on: &Recorder<'_>) -> Result<(), Left> {
+        if self.to_place.is_empty() || on.places { Ok(()) } else { Err(Left::Large) }
     }
 
     fn take_nodes(&mut self, on: &Recorder<'_>) -> Result<(), Left> {
@@ -156,7 +185,6 @@ impl<'s> Capture<'s> {
                 held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
             };
             let fresh = state.pages.dirty(..).filter(|(index, page)| !is_held(index, page));
-            let fresh = fresh.take(MOST_PAGES + 1);
             let with_older = fresh.map(|(index, page)| Fresh {
                 index,
                 content: page.clone(),
@@ -165,19 +193,23 @@ impl<'s> Capture<'s> {
             });
             with_older.collect()
         });
-        self.take_fresh(on, state, fresh)
+        let taken = self.take_fresh(on, state, fresh);
+        self.revoked.sort_unstable();
+        taken
     }
 
-    /// Takes pages as deltas. Before the nodes: a page that a record cannot hold sends them to the log as they are.
+    /// Takes pages as deltas, those that the record is to hold. Before the nodes: the others give these new addresses.
     fn take_fresh(&mut self, on: &Recorder<'_>, state: &InodeState, fresh: Vec<Fresh>) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.tree.compact_start(inode);
         let (mut near, mut bytes) = (None, 0);
         for Fresh { index, content, before, new } in fresh {
-            let number = u32::try_from(index).ok().filter(|_| index < compact).ok_or(Left::Kind)?;
-            if self.pages.len() == MOST_PAGES || bytes > on.most {
-                return Err(Left::Large);
-            }
+            let number = u32::try_from(index).ok().filter(|_| index < compact);
+            let fits = self.pages.len() < MOST_PAGES && bytes <= on.most && on.admission != Admission::Nodes;
+            let Some(number) = number.filter(|_| fits) else {
+                self.place(index, new);
+                continue;
+            };
             let slot = on.tree.find_slot_near(inode, near.as_ref(), index).map_err(|_| Left::Unreadable)?;
             let base = match slot.as_ref().map(|slot| slot.addr()) {
                 Some(addr) if is_block(addr) => addr,
@@ -185,15 +217,27 @@ impl<'s> Capture<'s> {
                 _ => return Err(Left::Kind),
             };
             near = slot;
-            let (start, delta) = self.smallest(on, state, (number, base), &content, before)?;
-            bytes += delta.bytes.len();
-            self.pages.push(Page { index: number, content, block: base, start, delta, new });
+            match self.smallest(on, state, (number, base), &content, before)? {
+                Some((start, delta)) => {
+                    bytes += delta.bytes.len();
+                    self.pages.push(Page { index: number, content, block: base, start, delta, new });
+                }
+                None => self.place(index, new),
+            }
         }
         Ok(())
     }
 
+    /// A page gets a block, and older records that hold it say nothing of it any more.
+    fn place(&mut self, index: u64, new: bool) {
+        self.to_place.push(index);
+        if !new {
+            self.revoked.push(index);
+        }
+    }
+
     /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older
-    /// record has it.
+    /// record has it. `None` where the record is not to hold it.
     fn smallest(
         &mut self,
         on: &Recorder<'_>,
@@ -201,32 +245,33 @@ impl<'s> Capture<'s> {
         (index, base): (u32, BlockAddr),
         content: &Block,
         before: Option<Arc<Block>>,
-    ) -> Result<(Start, Delta), Left> {
+    ) -> Result<Option<(Start, Delta)>, Left> {
         let mut best: Option<(Start, Delta)> = None;
         let parts = self.parts_repeated(on, state, index).map_err(|_| Left::Unreadable)?;
         if let Some(parts) = parts
-            && let Some(delta) = on.delta(&parts.made, content, BLOCK_SIZE)
+            && let Some(delta) = on.page_delta(&parts.made, content, on.most_of_a_page)
         {
             self.mark = self.mark.max(parts.mark);
             best = Some((Start::Parts(parts.parts), delta));
         }
         let most = |best: &Option<(Start, Delta)>| {
-            let most = best.as_ref().map_or(BLOCK_SIZE, |(start, delta)| start.size() + delta.bytes.len());
+            let taken = best.as_ref().map(|(start, delta)| start.size() + delta.bytes.len());
+            let most = taken.unwrap_or(on.most_of_a_page);
             Some(most).filter(|&most| most > GOOD_ENOUGH)
         };
         if let Some(most) = most(&best) {
             let delta = match is_block(base) {
-                true => on.delta(&*on.tree.base(base).map_err(|_| Left::Unreadable)?, content, most),
-                false => on.delta(&Block::ZERO, content, most),
+                true => on.page_delta(&*on.tree.base(base).map_err(|_| Left::Unreadable)?, content, most),
+                false => on.page_delta(&Block::ZERO, content, most),
             };
             best = delta.map(|delta| (Start::Own(base), delta)).or(best);
         }
         if let (Some(most), Some(before)) = (most(&best), before) {
             let itself = vec![RawPart::new(PartOf::Page(index), 0, 0, BLOCK_SIZE as u16)];
-            let delta = on.delta(&before, content, most - size_of::<RawPart>());
+            let delta = on.page_delta(&before, content, most - size_of::<RawPart>());
             best = delta.map(|delta| (Start::Parts(itself), delta)).or(best);
         }
-        best.ok_or(Left::Large)
+        Ok(best)
     }
 
     fn parts_repeated(
@@ -257,14 +302,15 @@ impl<'s> Capture<'s> {
         for (page, block) in others.into_iter().chain(last) {
             self.encode_node(on, (page, block), record)?;
         }
+        for page in &self.pages {
+            record.delta(ino, Home::Page(page.index), page.delta.of(page.start.base()));
+        }
+        // Pages may start from what older records made of these.
         for run in self.revoked.chunk_by(|a, b| a + 1 == *b) {
             for some in run.chunks(usize::from(u16::MAX)) {
                 // Pages of records have numbers of 32 bits.
                 record.revoke(ino, some[0] as u32, some.len() as u16);
             }
-        }
-        for page in &self.pages {
-            record.delta(ino, Home::Page(page.index), page.delta.of(page.start.base()));
         }
         Ok(())
     }
@@ -281,9 +327,9 @@ impl<'s> Capture<'s> {
         let (from, delta) = if is_block(addr) {
             let base = on.node_base(addr).map_err(|_| Left::Unreadable)?;
             let image = rules.image_over(&base, block, notes).ok_or(Left::Unreadable)?;
-            (addr, on.delta(&base, &image, BLOCK_SIZE))
+            (addr, on.node_delta(&base, &image))
         } else {
-            (NULL_ADDR, on.delta(&Block::ZERO, &rules.image_of_new(block, notes), BLOCK_SIZE))
+            (NULL_ADDR, on.node_delta(&Block::ZERO, &rules.image_of_new(block, notes)))
         };
         let home = if self.named && nid == ino { Home::Named } else { Home::Node(nid) };
         record.delta(ino, home, delta.ok_or(Left::Large)?.of(Base::Block(from)));
@@ -309,6 +355,7 @@ impl<'s> Capture<'s> {
             from_parts: self.pages.iter().filter(|page| matches!(page.start, Start::Parts(_))).count() as u64,
             nodes: self.due.nodes.len() as u64,
             revoked: self.revoked.len() as u64,
+            placed: self.to_place.len() as u64,
         };
         // The next checkpoint writes them, no fsync needs to.
         self.due.nodes.iter().for_each(|(page, _)| on.tree.nodes.mark_shared(page));
@@ -348,12 +395,19 @@ impl<'s> Capture<'s> {
 }
 
 impl Recorder<'_> {
-    /// What a page or node differs by from another, in at most so many bytes.
-    fn delta(&self, base: &Block, content: &Block, most: usize) -> Option<Delta> {
-        let checksum = page_checksum(&content.0);
-        self.tree.deltas.with_codecs(|codecs| {
-            let delta = codecs.delta(&base.0, &content.0, most)?;
-            Some(Delta { checksum, codec: delta.tag as u8, bytes: delta.bytes.to_vec() })
-        })
+    /// What a page differs by from another, in at most so many bytes, where the record is to hold it.
+    fn page_delta(&self, base: &Block, content: &Block, most: usize) -> Option<Delta> {
+        self.delta_by(self.admission, base, content, most)
+    }
+
+    /// What a node differs by from another.
+    fn node_delta(&self, base: &Block, content: &Block) -> Option<Delta> {
+        self.delta_by(Admission::Size, base, content, BLOCK_SIZE)
+    }
+
+    fn delta_by(&self, by: Admission, base: &Block, content: &Block, most: usize) -> Option<Delta> {
+        let Encoded { codec, bytes } =
+            self.tree.deltas.with_codecs(|codecs| by.encode(codecs, base, content, most))?;
+        Some(Delta { checksum: page_checksum(&content.0), codec: codec as u8, bytes })
     }
 }

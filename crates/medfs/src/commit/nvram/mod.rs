@@ -17,11 +17,13 @@
 //!
 //! Locks: the set's; the inode's while its changes are taken; the ring's, which is not held together with an inode's.
 
+mod admission;
 mod capture;
 mod parts;
 mod pending;
 mod recorder;
 mod ring;
+mod unsynced;
 
 pub use pending::nvram_is_zeros;
 pub(crate) use pending::{Pending, pending};
@@ -32,7 +34,9 @@ use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::roll_forward_log::RollForwardLog;
 use crate::error::Result;
 use crate::map::Map;
+use crate::options::MountOptions;
 use crate::tree::Tree;
+use admission::Admission;
 use capture::{Capture, is_eligible};
 use medfs_device::Nvram;
 use medfs_format::Block;
@@ -53,12 +57,14 @@ pub(crate) struct NvramJournal {
     log: Arc<RollForwardLog>,
     ring: Ring,
     node_bases: Cache<u32, Arc<Block>>,
+    admission: Admission,
 }
 
 impl NvramJournal {
-    /// A journal in a memory, before the volume is looked at; a checkpoint is due when `threshold` percent are in use.
-    pub(crate) fn new(log: Arc<RollForwardLog>, memory: Arc<dyn Nvram>, threshold: u32) -> NvramJournal {
-        NvramJournal { log, ring: Ring::new(memory, threshold), node_bases: cache(NODE_BASES) }
+    /// A journal in a memory, before the volume is looked at.
+    pub(crate) fn new(log: Arc<RollForwardLog>, memory: Arc<dyn Nvram>, opts: &MountOptions) -> NvramJournal {
+        let ring = Ring::new(memory, opts.nvram_threshold);
+        NvramJournal { log, ring, node_bases: cache(NODE_BASES), admission: Admission::of(opts) }
     }
 
     /// The memory.
@@ -85,9 +91,35 @@ impl NvramJournal {
         NvramStats { pages_held: map.since.in_nvram.pages(), ..self.ring.stats() }
     }
 
-    /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was.
-    fn record(&self, tree: &Tree, set: &ChangeSet<'_>) -> Result<std::result::Result<(), Left>> {
-        let on = Recorder { tree, node_bases: &self.node_bases, most: self.ring.most_of_a_record() };
+    /// Whether changes that nobody synced are to be recorded: in journal mode, which holds pages.
+    fn unsynced_are_due(&self, now: Duration, interval: Duration) -> bool {
+        self.admission != Admission::Nodes && self.ring.unsynced_are_due(now, interval)
+    }
+
+    fn unsynced_recorded(&self, now: Duration) {
+        self.ring.unsynced_recorded(now);
+    }
+
+    fn note_unsynced(&self) {
+        self.ring.note_unsynced();
+    }
+
+    /// Makes a set durable by a record; why not, where that cannot be: then everything is as it was, but for pages
+    /// that have their blocks. `places`: whether pages may get some.
+    fn record(
+        &self,
+        tree: &Tree,
+        set: &ChangeSet<'_>,
+        places: bool,
+    ) -> Result<std::result::Result<(), Left>> {
+        let on = Recorder {
+            tree,
+            node_bases: &self.node_bases,
+            most: self.ring.most_of_a_record(),
+            admission: self.admission,
+            most_of_a_page: self.admission.most(self.ring.bytes()),
+            places,
+        };
         if !self.ring.is_on() {
             return Ok(Err(Left::Failed));
         }
@@ -179,7 +211,7 @@ impl CommitSink for NvramJournal {
     fn commit(&self, tree: &Tree, mut set: ChangeSet<'_>) -> Result<Vec<Result<Outcome>>> {
         // Records rest on durable blocks alone.
         set.flushed_later = false;
-        let left = match self.record(tree, &set)? {
+        let left = match self.record(tree, &set, true)? {
             Ok(()) => return Ok(set.files.iter().map(|_| Ok(Outcome::Durable)).collect()),
             Err(left) => left,
         };

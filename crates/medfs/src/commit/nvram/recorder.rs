@@ -1,5 +1,6 @@
 //! What a record of the journal is made with, and why a set of changes gets none.
 
+use super::admission::Admission;
 use crate::error::Result;
 use crate::tree::Tree;
 use medfs_format::Block;
@@ -29,6 +30,12 @@ pub(super) struct Recorder<'a> {
     pub(super) node_bases: &'a Cache<u32, Arc<Block>>,
     /// Bytes that the pages of one file may take in it.
     pub(super) most: usize,
+    /// Which pages it holds,
+    pub(super) admission: Admission,
+    /// as deltas of at most so many bytes.
+    pub(super) most_of_a_page: usize,
+    /// Whether pages that it does not hold may be written to the volume for it.
+    pub(super) places: bool,
 }
 
 impl Recorder<'_> {

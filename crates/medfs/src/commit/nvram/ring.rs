@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::ranks;
 use medfs_device::Nvram;
+use medfs_device::nvram::LINE;
 use medfs_format::nvram::{
     Found, MAX_RECORD, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder,
     Stamp, next_start,
@@ -55,6 +56,16 @@ pub struct NvramStats {
     pub nodes: u64,
     /// Pages that they revoke.
     pub revoked: u64,
+    /// Pages that were written to the volume for records, as no record was to hold them.
+    pub placed: u64,
+    /// Records of changes that nothing synced.
+    pub unsynced: u64,
+    /// Writes that were made durable, by a fence or a request of their own: records and metadata.
+    pub persists: u64,
+    /// Cache lines of 64 bytes that they touched.
+    pub lines: u64,
+    /// Writes of the line that was written most often.
+    pub most_written_line: u64,
     /// Pages that only records hold now.
     pub pages_held: u64,
     /// Records that a flush came before, as their base blocks were not durable.
@@ -71,6 +82,13 @@ pub struct NvramStats {
     pub left_unreadable: u64,
     /// Those after the memory failed.
     pub left_after_failure: u64,
+}
+
+impl NvramStats {
+    fn note_written(&mut self, at: u64, bytes: u64) {
+        self.persists += 1;
+        self.lines += (at + bytes).div_ceil(LINE) - at / LINE;
+    }
 }
 
 /// What became of a record.
@@ -93,6 +111,10 @@ struct State {
     oldest: Option<Duration>,
     /// The memory failed, and the superblock still names it.
     to_leave: bool,
+    /// When changes that nobody synced were last recorded.
+    unsynced_at: Duration,
+    /// How often the ring began anew.
+    turns: u64,
     stats: NvramStats,
 }
 
@@ -120,7 +142,16 @@ pub(super) fn failed(memory: &dyn Nvram, what: &str, error: &io::Error) -> Error
 impl Ring {
     pub(super) fn new(memory: Arc<dyn Nvram>, threshold: u32) -> Ring {
         let stats = NvramStats { place: memory.name(), ..NvramStats::default() };
-        let state = State { meta: None, next: RING_START, sequence: 0, oldest: None, to_leave: false, stats };
+        let state = State {
+            meta: None,
+            next: RING_START,
+            sequence: 0,
+            oldest: None,
+            to_leave: false,
+            unsynced_at: Duration::ZERO,
+            turns: 0,
+            stats,
+        };
         Ring { memory, threshold: threshold.into(), state: Mutex::new(state).ranked(ranks::NVRAM) }
     }
 
@@ -215,6 +246,8 @@ impl Ring {
             return Appended::Failed;
         }
         state.next = if end == meta.size { RING_START } else { end };
+        state.turns += u64::from(at == RING_START);
+        state.stats.note_written(at, size);
         state.sequence += 1;
         state.oldest.get_or_insert(map.clock.monotonic());
         state.stats.used += takes;
@@ -239,6 +272,7 @@ impl Ring {
                 Ok(()) => {
                     *meta = next;
                     state.stats.emptied += 1;
+                    state.stats.note_written(next.place(), size_of::<RawMeta>() as u64);
                 }
                 Err(error) => self.fail(state, &error),
             }
@@ -269,6 +303,7 @@ impl Ring {
         stats.from_parts += recorded.from_parts;
         stats.nodes += recorded.nodes;
         stats.revoked += recorded.revoked;
+        stats.placed += recorded.placed;
     }
 
     /// Counts a flush before a record.
@@ -288,8 +323,32 @@ impl Ring {
         } += 1;
     }
 
+    /// Whether so long has passed since changes that nobody synced were recorded.
+    pub(super) fn unsynced_are_due(&self, now: Duration, interval: Duration) -> bool {
+        let state = self.state.lock();
+        state.meta.is_some() && now.saturating_sub(state.unsynced_at) >= interval
+    }
+
+    /// They are, now.
+    pub(super) fn unsynced_recorded(&self, now: Duration) {
+        self.state.lock().unsynced_at = now;
+    }
+
+    /// Counts a record of them.
+    pub(super) fn note_unsynced(&self) {
+        self.state.lock().stats.unsynced += 1;
+    }
+
+    /// Bytes of the ring.
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.lock().stats.bytes
+    }
+
     pub(super) fn stats(&self) -> NvramStats {
-        self.state.lock().stats.clone()
+        let state = self.state.lock();
+        // A line of the ring is written once in a turn, one of the metadata each second time that this changes.
+        let of_metadata = state.meta.map_or(0, |meta| meta.update.div_ceil(2));
+        NvramStats { most_written_line: state.turns.max(of_metadata), ..state.stats.clone() }
     }
 }
 

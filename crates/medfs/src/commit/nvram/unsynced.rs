@@ -1,0 +1,77 @@
+//! Records of what nobody synced: every `nvram_commit`, where records can hold it without a block being written. What
+//! they cannot hold waits for the next checkpoint, as without NVRAM.
+//!
+//! Locks: called with none held.
+
+use super::NvramJournal;
+use crate::commit::Commit;
+use crate::commit::change_set::{ChangeSet, CommitSink, Naming, Request};
+use crate::commit::name_journal::NameJudge;
+use crate::content::placement::Purpose;
+use crate::error::Result;
+use crate::map::inode::Inode;
+use medfs_format::Ino;
+use medfs_format::node::FileKind;
+use medfs_store::Dirty;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most files of a record.
+const MOST_TOGETHER: usize = 16;
+
+impl Commit {
+    /// Whether changes that nobody synced are to be recorded.
+    pub(crate) fn records_are_due(&self, now: Duration) -> bool {
+        let Some(nvram) = &self.ways.nvram else { return false };
+        nvram.unsynced_are_due(now, self.opts.nvram_commit)
+    }
+
+    /// Records changes of regular files that nobody synced.
+    pub(crate) fn record_unsynced(&self) -> Result<()> {
+        let Some(nvram) = &self.ways.nvram else { return Ok(()) };
+        nvram.unsynced_recorded(self.clock.monotonic());
+        let due = self
+            .nodes
+            .inodes_due(Dirty::Full)
+            .into_iter()
+            .chain(self.inodes.dirty().into_iter().map(|i| i.ino));
+        let due: BTreeSet<Ino> = due.collect();
+        // What is gone meanwhile, or cannot be read, is left out.
+        let files: Vec<_> = due.into_iter().filter_map(|ino| self.inode(ino).ok()).collect();
+        let files: Vec<_> = files.into_iter().filter(|file| file.kind() == FileKind::Regular).collect();
+        for some in files.chunks(MOST_TOGETHER) {
+            self.check_writable()?;
+            if !self.record_together(nvram, some)? {
+                // One that does not fit keeps no other from it.
+                some.iter()
+                    .try_for_each(|file| self.record_together(nvram, std::slice::from_ref(file)).map(drop))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records some files, sorted by number, whose names are in nothing's way. `false`: no record holds them all.
+    fn record_together(&self, nvram: &NvramJournal, files: &[Arc<Inode>]) -> Result<bool> {
+        // A name that another file had would have to be settled first, which may take blocks.
+        let judge = NameJudge { commit: self };
+        let plain = |inode: &&Arc<Inode>| self.since.moved_names.lock().is_empty() && judge.is_plain(inode);
+        let purpose = Purpose::Fsync { datasync: false };
+        let requests: Vec<Request<'_>> = files
+            .iter()
+            .filter(plain)
+            .map(|inode| Request { inode, purpose, naming: Naming::AsItWas })
+            .collect();
+        let (mut set, _) = ChangeSet::of_files(self, &requests)?;
+        set.ask(self, &*self.ways.sink as &dyn CommitSink);
+        set.files.retain(|file| file.refused.is_none() && file.dirty);
+        if set.files.is_empty() {
+            return Ok(true);
+        }
+        let recorded = nvram.record(self, &set, false)?.is_ok();
+        if recorded {
+            nvram.note_unsynced();
+        }
+        Ok(recorded)
+    }
+}

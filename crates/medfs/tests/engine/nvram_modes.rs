@@ -1,0 +1,138 @@
+//! `nvram_mode`, `nvram_admit` and `nvram_commit`: what a record holds, what gets a block before it, and when changes
+//! that nobody synced are recorded.
+
+use crate::common::*;
+use crate::nvram::{crashed, opened, stats};
+use medfs::{Files, ManualClock, MountOptions, NvramStats, Volume, open_with_nvram};
+use medfs_device::{MemDevice, MemNvram};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A volume with a durable file of eight pages that no codec makes smaller, and a clock.
+fn with_file(options: &str) -> (Volume, Arc<MemDevice>, Arc<MemNvram>, Arc<ManualClock>, (u32, Vec<u8>)) {
+    let (device, memory) = (Arc::new(blank_delta(64)), Arc::new(MemNvram::new(256 << 10)));
+    let (mut parsed, clock) = (MountOptions::default(), Arc::new(ManualClock::new(START)));
+    parsed.parse(options).expect("options");
+    let v = open_with_nvram(device.clone(), memory.clone(), parsed, clock.clone()).expect("opens");
+    let file = noisy_file(&v, "f", 8);
+    (v, device, memory, clock, file)
+}
+
+fn found(device: &Arc<MemDevice>, memory: &Arc<MemNvram>) -> Vec<u8> {
+    let (device, memory) = crashed(device, memory);
+    let v = opened(&device, &memory, "").expect("opens again");
+    let f = at(&v, "f").expect("the file").ino;
+    content(&v, f)
+}
+
+/// Data blocks, nodes and flushes.
+fn written(v: &Volume) -> (u64, u64, u64) {
+    let s = v.stats();
+    (s.written.data, s.written.node, s.flushes)
+}
+
+#[test]
+fn ordered_mode_writes_pages_and_flushes_them_and_records_nodes() {
+    for options in
+        ["nvram_mode=ordered,delta=off,in_place=off", "nvram_mode=ordered,delta=off,in_place=force"]
+    {
+        let (v, device, memory, _, (f, mut expected)) = with_file(options);
+        let before = (written(&v), stats(&v));
+        for round in 0..10 {
+            patch(&v, f, &mut expected, (round % 4) * PAGE + 5, &noise(round as u64)[..20]);
+            v.fsync(f, false).expect("fsync");
+        }
+        let (now, all) = (written(&v), stats(&v));
+        assert_eq!((now.0 - before.0.0, now.1 - before.0.1, now.2 - before.0.2), (10, 0, 10), "{options}");
+        assert_eq!((all.pages, all.placed - before.1.placed), (0, 10), "{options}");
+        assert!(all.nodes > before.1.nodes || options.ends_with("force"), "{options}: {all:?}");
+        assert!(found(&device, &memory) == expected, "{options}");
+    }
+}
+
+/// What a delta in the inode says goes to the memory with the inode.
+#[test]
+fn in_ordered_mode_deltas_in_the_inode_write_no_block() {
+    let (v, device, memory, _, (f, mut expected)) = with_file("nvram_mode=ordered,in_place=off");
+    let before = written(&v);
+    for round in 0..10 {
+        patch(&v, f, &mut expected, (round % 4) * PAGE + 5, &noise(round as u64)[..20]);
+        v.fsync(f, false).expect("fsync");
+    }
+    assert_eq!((written(&v).0, written(&v).1), (before.0, before.1));
+    assert!(found(&device, &memory) == expected);
+}
+
+#[test]
+fn a_page_that_is_not_admitted_gets_its_block_and_the_others_of_the_fsync_none() {
+    for (options, zeros_are_admitted) in
+        [("in_place=off,delta=off", true), ("in_place=off,delta=off,nvram_admit=population", false)]
+    {
+        let (v, device, memory, _, (f, mut expected)) = with_file(options);
+        patch(&v, f, &mut expected, 0, &noise(77));
+        patch(&v, f, &mut expected, PAGE + 9, b"little");
+        v.fsync(f, false).expect("fsync");
+        let NvramStats { records, placed, pages, flushed_first, .. } = stats(&v);
+        assert_eq!((records, placed, pages, flushed_first), (1, 1, 1, 1), "{options}");
+        assert!(found(&device, &memory) == expected, "{options}");
+        // Half of the page's bits change, and what it is now compresses well: the paper does not ask how well.
+        patch(&v, f, &mut expected, 2 * PAGE, &[0; PAGE]);
+        v.fsync(f, false).expect("fsync");
+        assert_eq!(stats(&v).placed == 1, zeros_are_admitted, "{options}: {:?}", stats(&v));
+        assert!(found(&device, &memory) == expected, "{options}");
+        // The page that got a block was held by a record before, or is by one later.
+        patch(&v, f, &mut expected, 3, b"small");
+        v.fsync(f, false).expect("fsync");
+        patch(&v, f, &mut expected, 0, &noise(78));
+        v.fsync(f, false).expect("fsync");
+        assert!(stats(&v).revoked > 0, "{options}");
+        assert!(found(&device, &memory) == expected, "{options}");
+    }
+}
+
+#[test]
+fn what_nobody_synced_is_recorded_every_few_seconds() {
+    for (options, recorded) in [("", true), ("nvram_commit=1m", false), ("nvram_mode=ordered", false)] {
+        let (v, device, memory, clock, (f, mut expected)) = with_file(options);
+        let before = (expected.clone(), written(&v));
+        v.background().expect("background");
+        patch(&v, f, &mut expected, PAGE + 100, b"nobody synced this");
+        let new = file(&v, v.root(), "new");
+        write(&v, new, 0, b"nor this");
+        // No record holds it, as that would take blocks.
+        let large = file(&v, v.root(), "large");
+        write(&v, large, 0, &noise(5).repeat(20));
+        clock.advance(Duration::from_secs(6));
+        v.background().expect("background");
+        assert_eq!(written(&v), before.1, "{options}");
+        assert_eq!(stats(&v).unsynced > 0, recorded, "{options}: {:?}", stats(&v));
+        let then = if recorded { &expected } else { &before.0 };
+        assert!(&found(&device, &memory) == then, "{options}");
+        let (device, memory) = crashed(&device, &memory);
+        let again = opened(&device, &memory, "").expect("opens");
+        assert_eq!(
+            at(&again, "new").map(|attr| content(&again, attr.ino)),
+            recorded.then(|| b"nor this".to_vec())
+        );
+        assert!(at(&again, "large").is_none(), "{options}");
+    }
+}
+
+#[test]
+fn the_most_written_line_is_one_of_the_ring_or_of_the_metadata() {
+    let (v, .., (f, mut expected)) = with_file("nvram_threshold=50");
+    for round in 0..3000 {
+        patch(&v, f, &mut expected, round % 4000, &[round as u8; 3]);
+        v.fsync(f, false).expect("fsync");
+        v.background().expect("background");
+    }
+    let NvramStats { persists, lines, records, record_bytes, most_written_line, emptied, bytes, .. } =
+        stats(&v);
+    assert_eq!(persists, records + emptied);
+    assert!(lines >= record_bytes / 64 && lines < record_bytes / 64 + 3 * persists, "{lines} lines");
+    let turns = record_bytes / bytes;
+    assert!(
+        (turns..=turns + emptied + 2).contains(&most_written_line),
+        "{most_written_line} in {turns} turns"
+    );
+}
