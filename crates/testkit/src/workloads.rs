@@ -76,6 +76,24 @@ pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..12).map(|_| step()).collect())).collect()
 }
 
+/// `count` workloads of eight fsyncs each on three pages of a file that is durable: little changes, and pages written as a
+/// whole that no codec makes small, by turns.
+pub fn on_rewritten_pages(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let at = place(0, 0);
+    let file = Target::Path(at);
+    let mut step = || {
+        let (page, seed) = (pick(3) as u16, pick(100) as u8 * 2 + 1);
+        let op = match pick(5) {
+            0..=2 => Op::Patch { file, first: page, count: 1, len: 30, seed },
+            _ => Op::Write { file, offset: u64::from(page) * 4096, len: 4096, seed },
+        };
+        Step { op, subject: at, persist: [Persist::Fsync, Persist::Fdatasync][pick(2)] }
+    };
+    (0..count).map(|_| Workload((0..8).map(|_| step()).collect())).collect()
+}
+
 /// `count` workloads on a file whose inode has no room for another delta: large deltas, for which small ones
 /// are given up, or which give way to several of these.
 pub fn on_full_zones(seed: u64, count: usize) -> Vec<Workload> {

@@ -19,7 +19,7 @@ use medfs_testkit::oracle::Contract;
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
-use medfs_testkit::workloads::{self, mixed, on_small_updates};
+use medfs_testkit::workloads::{self, mixed, on_rewritten_pages, on_small_updates};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,11 +121,12 @@ fn some_states_of_nvram() {
     let mut counts = Counts::default();
     for options in ON_NVRAM {
         let some =
-            Setup { max_states: 250, one_in: 8, check_every: 40, nested_every: 150, ..with_nvram(options) };
+            Setup { max_states: 120, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
         let short: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(3).into_iter().take(10)).collect();
         for (what, workloads) in [
             ("short", short),
             ("little updates", on_small_updates(8, 60)),
+            ("rewritten pages", on_rewritten_pages(8, 20)),
             ("databases", on_databases(8, 20)),
             ("replaced files", on_replacements(8, 12)),
         ] {
@@ -148,6 +149,7 @@ fn all_states_of_nvram() {
         setup.plan = CrashPlan { seed, ..setup.plan };
         (setup.check_every, setup.nested_every) = (50, 30);
         let mut workloads = on_small_updates(seed, 8);
+        workloads.extend(on_rewritten_pages(seed, 4));
         workloads
             .extend(mixed(seed, 2).into_iter().chain(on_databases(seed, 6)).chain(on_replacements(seed, 2)));
         let report = run(&setup, &workloads);
