@@ -141,9 +141,18 @@ impl<'a> Report<'a> {
             "nvram.from_parts",
             "rebuilt from a database or an older record",
         );
-        self.count("  with a flush before", "nvram.flushed_first", "their base blocks were not durable");
+        self.count(
+            "  pages that got blocks instead",
+            "nvram.placed",
+            "written and flushed before the record",
+        );
+        self.count("  with a flush before", "nvram.flushed_first", "blocks that they name were not durable");
+        self.some("records of unsynced changes", "nvram.unsynced", "every nvram_commit");
+        self.count("fences", "nvram.persists", "");
+        let lines = format!("of 64 bytes; the busiest {} times", self.number("nvram.most_written_line"));
+        self.count("lines written", "nvram.lines", &lines);
         self.count("fsyncs of other kinds", "nvram.left_for_kind", "to the volume, as all below");
-        self.count("  of much", "nvram.left_for_size", "");
+        self.some("  of much", "nvram.left_for_size", "");
         self.count("  for want of room", "nvram.left_for_room", "");
         self.count("  after it failed", "nvram.left_after_failure", "");
         self.count("checkpoints that emptied it", "nvram.emptied", "");
