@@ -76,8 +76,8 @@ pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..12).map(|_| step()).collect())).collect()
 }
 
-/// `count` workloads of eight fsyncs each on three pages of a file that is durable: little changes, and pages written as a
-/// whole that no codec makes small, by turns.
+/// `count` workloads of eight fsyncs each on three pages of a file that is durable: little changes, and pages
+/// written as a whole that no codec makes small, by turns.
 pub fn on_rewritten_pages(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let mut pick = |n: usize| random.random_range(0..n);
