@@ -192,7 +192,8 @@ fn transactions() -> Curve {
 }
 
 /// Name, what grows, and the measurement.
-const CURVES: [(&str, &str, fn() -> Curve); 4] = [
+type Measured = (&'static str, &'static str, fn() -> Curve);
+const CURVES: [Measured; 4] = [
     ("fsync of 8 pages", "compact pages written", compact_pages),
     ("create and write", "files", dirty_files),
     ("cut off and write 16 pages", "pages in the cache", cached_pages),
