@@ -298,7 +298,7 @@ fn a_file_whose_places_for_compact_pages_are_taken_goes_on_making_them() {
                 let page = (below(24) * (pages / 24)) as usize;
                 patch(&v, f, &mut expected, page * PAGE + 100, &noise(round)[..300]);
             }
-            let seldom = below(pages as u64) as usize;
+            let seldom = below(pages) as usize;
             patch(&v, f, &mut expected, seldom * PAGE + 2000, &noise(round)[..200]);
             v.fsync(f, false).expect("fsync");
             if round % 10 == 9 {

@@ -8,14 +8,23 @@ use medfs_device::{MemDevice, MemNvram};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A volume with a durable file of eight pages that no codec makes smaller, and a clock.
-fn with_file(options: &str) -> (Volume, Arc<MemDevice>, Arc<MemNvram>, Arc<ManualClock>, (u32, Vec<u8>)) {
+/// A volume with its device, memory and clock, and a durable file of eight pages that no codec makes smaller.
+struct Mounted {
+    v: Volume,
+    device: Arc<MemDevice>,
+    memory: Arc<MemNvram>,
+    clock: Arc<ManualClock>,
+    f: u32,
+    expected: Vec<u8>,
+}
+
+fn with_file(options: &str) -> Mounted {
     let (device, memory) = (Arc::new(blank_delta(64)), Arc::new(MemNvram::new(256 << 10)));
     let (mut parsed, clock) = (MountOptions::default(), Arc::new(ManualClock::new(START)));
     parsed.parse(options).expect("options");
     let v = open_with_nvram(device.clone(), memory.clone(), parsed, clock.clone()).expect("opens");
-    let file = noisy_file(&v, "f", 8);
-    (v, device, memory, clock, file)
+    let (f, expected) = noisy_file(&v, "f", 8);
+    Mounted { v, device, memory, clock, f, expected }
 }
 
 fn found(device: &Arc<MemDevice>, memory: &Arc<MemNvram>) -> Vec<u8> {
@@ -36,7 +45,7 @@ fn ordered_mode_writes_pages_and_flushes_them_and_records_nodes() {
     for options in
         ["nvram_mode=ordered,delta=off,in_place=off", "nvram_mode=ordered,delta=off,in_place=force"]
     {
-        let (v, device, memory, _, (f, mut expected)) = with_file(options);
+        let Mounted { v, device, memory, f, mut expected, .. } = with_file(options);
         let before = (written(&v), stats(&v));
         for round in 0..10 {
             patch(&v, f, &mut expected, (round % 4) * PAGE + 5, &noise(round as u64)[..20]);
@@ -53,7 +62,7 @@ fn ordered_mode_writes_pages_and_flushes_them_and_records_nodes() {
 /// What a delta in the inode says goes to the memory with the inode.
 #[test]
 fn in_ordered_mode_deltas_in_the_inode_write_no_block() {
-    let (v, device, memory, _, (f, mut expected)) = with_file("nvram_mode=ordered,in_place=off");
+    let Mounted { v, device, memory, f, mut expected, .. } = with_file("nvram_mode=ordered,in_place=off");
     let before = written(&v);
     for round in 0..10 {
         patch(&v, f, &mut expected, (round % 4) * PAGE + 5, &noise(round as u64)[..20]);
@@ -68,7 +77,7 @@ fn a_page_that_is_not_admitted_gets_its_block_and_the_others_of_the_fsync_none()
     for (options, zeros_are_admitted) in
         [("in_place=off,delta=off", true), ("in_place=off,delta=off,nvram_admit=population", false)]
     {
-        let (v, device, memory, _, (f, mut expected)) = with_file(options);
+        let Mounted { v, device, memory, f, mut expected, .. } = with_file(options);
         patch(&v, f, &mut expected, 0, &noise(77));
         patch(&v, f, &mut expected, PAGE + 9, b"little");
         v.fsync(f, false).expect("fsync");
@@ -93,7 +102,7 @@ fn a_page_that_is_not_admitted_gets_its_block_and_the_others_of_the_fsync_none()
 #[test]
 fn what_nobody_synced_is_recorded_every_few_seconds() {
     for (options, recorded) in [("", true), ("nvram_commit=1m", false), ("nvram_mode=ordered", false)] {
-        let (v, device, memory, clock, (f, mut expected)) = with_file(options);
+        let Mounted { v, device, memory, clock, f, mut expected } = with_file(options);
         let before = (expected.clone(), written(&v));
         v.background().expect("background");
         patch(&v, f, &mut expected, PAGE + 100, b"nobody synced this");
@@ -120,7 +129,7 @@ fn what_nobody_synced_is_recorded_every_few_seconds() {
 
 #[test]
 fn the_most_written_line_is_one_of_the_ring_or_of_the_metadata() {
-    let (v, .., (f, mut expected)) = with_file("nvram_threshold=50");
+    let Mounted { v, f, mut expected, .. } = with_file("nvram_threshold=50");
     for round in 0..3000 {
         patch(&v, f, &mut expected, round % 4000, &[round as u8; 3]);
         v.fsync(f, false).expect("fsync");
