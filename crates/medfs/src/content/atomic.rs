@@ -10,7 +10,7 @@
 
 use crate::content::Content;
 use crate::content::storage::Change;
-use crate::error::{Error, Result};
+use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::page_versions::{Cut, Draft, PageVersions};
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
@@ -48,6 +48,9 @@ impl AtomicWrite<'_> {
         let mut state = self.inode.lock.write();
         self.inode.check_alive(&state)?;
         self.inode.check_regular()?;
+        if self.inode.is_pinned() {
+            return Err(Posix::InvalidArgument.into());
+        }
         self.check_not_released(self.inode)?;
         if state.pages.draft().is_some() {
             return Ok(false);
@@ -61,6 +64,9 @@ impl AtomicWrite<'_> {
     pub(crate) fn begin(&self) -> Result<()> {
         let mut state = self.inode.lock.write();
         self.inode.check_alive(&state)?;
+        if self.inode.is_pinned() {
+            return Err(Posix::InvalidArgument.into());
+        }
         self.check_not_released(self.inode)?;
         // Another thread may have begun meanwhile, and written.
         state.pages.begin_draft(self.inode.size());

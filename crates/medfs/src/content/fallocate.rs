@@ -10,8 +10,9 @@ use crate::content::shift::Shift;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::Slot;
 use crate::types::{FallocateMode, FileFlags, Seek};
-use medfs_format::{BLOCK_SIZE, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -62,6 +63,9 @@ impl Content {
             if st.pages.draft().is_some() && !(only_adds && keep) {
                 return Err(Posix::Busy.into());
             }
+            if !only_adds && inode.is_pinned() {
+                return Err(Posix::NotSupported.into());
+            }
             let first = offset / PAGE;
             if !only_adds && self.refs.others_need(inode.ino, first..u64::MAX) {
                 return Ok(Some(first..u64::MAX));
@@ -108,6 +112,22 @@ impl Content {
             None => self.next_existing(inode, index)?,
         };
         Ok((at < end).then_some(at))
+    }
+
+    /// The pages of a range that have blocks, and these. The caller holds the file's lock.
+    pub(crate) fn blocks_of(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<(u64, BlockAddr)>> {
+        let (mut found, mut near): (_, Option<Slot>) = (Vec::new(), None);
+        let mut page = pages.start;
+        while page < pages.end {
+            near = self.find_slot_near(inode, near.as_ref(), page)?;
+            let Some(slot) = &near else {
+                page = self.next_existing(inode, page)?.max(page + 1);
+                continue;
+            };
+            found.extend(is_block(slot.addr()).then(|| (page, slot.addr())));
+            page += 1;
+        }
+        Ok(found)
     }
 
     pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
@@ -176,9 +196,10 @@ impl FileRange<'_> {
         let pages = if self.inode.is_pinned() { self.keep_sections(pages)? } else { pages };
         self.check_room_for(pages.clone())?;
         let (mut new, count) = (Vec::new(), pages.end - pages.start);
+        let asked = pages.clone();
         if let Err(e) = self.reserve_pages(state, pages, &mut new) {
             // Others were faster: what was taken is given back.
-            self.placement.cut(self.inode.ino, 0..u64::MAX, &self.store);
+            self.placement.cut(self.inode.ino, asked, &self.store);
             new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))?;
             return Err(e);
         }
@@ -199,7 +220,17 @@ impl FileRange<'_> {
         let pages = windows.start * blocks..windows.end * blocks;
         self.check_size(self.inode, pages.end * PAGE)?;
         self.check_room_for(pages.clone())?;
-        if self.placement.keep(self.inode.ino, windows, &self.store) {
+        let mut to_keep = Vec::new();
+        for window in windows {
+            let found = self.blocks_of(self.inode, window * blocks..(window + 1) * blocks)?;
+            let mut sections = found.iter().map(|&(_, addr)| self.geo.segno(addr) / self.geo.segs_per_sec);
+            let lies = sections.next();
+            // A window that is written as a whole needs none, and one whose blocks lie apart gains none.
+            if (found.len() as u64) < blocks && sections.all(|section| lies == Some(section)) {
+                to_keep.push((window, lies));
+            }
+        }
+        if self.placement.keep(self.inode.ino, &to_keep, &self.store) {
             Ok(pages)
         } else {
             Err(Error::NoSpace)

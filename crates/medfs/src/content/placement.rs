@@ -201,10 +201,16 @@ pub(crate) trait Placement: Send + Sync {
     /// Pages of a file, from one on and up to another, will be written: reserves what the policy gives them.
     fn prepare(&self, _: &Batch, _: Range<u64>, _: &Store) {}
 
-    /// Reserves windows of a pinned file that it keeps, as all of their blocks are counted as its own.
-    /// `false`, with nothing reserved, where too few sections are free.
-    fn keep(&self, _: Ino, _: Range<u64>, _: &Store) -> bool {
+    /// Reserves windows of a pinned file that it keeps, as all of their blocks are counted as its own; with
+    /// each the section in which its blocks lie, if it has any. `false`, with nothing new reserved or kept,
+    /// where too few sections are free.
+    fn keep(&self, _: Ino, _: &[(u64, Option<u32>)], _: &Store) -> bool {
         true
+    }
+
+    /// Gives back a section that is kept; `false` where there is none.
+    fn give_back_kept(&self, _: &Store) -> bool {
+        false
     }
 
     /// Pages of a file go, with their blocks: their windows are kept no more.

@@ -10,7 +10,9 @@
 //! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another
 //!    free block of the section, else to a log, and comes home when it is written after that.
 //! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and
-//!    the logs' when they need it. What `fallocate` gave a pinned file is *kept*: all of it is counted.
+//!    the logs' when they need it. What `fallocate` gave a pinned file is *kept*: all of it is counted, so a
+//!    window is kept only as long as all of its blocks lie in its section. Should logs be short all the same,
+//!    kept sections are given back one by one, before a write that was accepted fails.
 //! 4. The segments know what is reserved; what is remembered here of a section that they gave back is dropped
 //!    when it is met.
 //!
@@ -230,7 +232,12 @@ fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
     {
         return None;
     }
-    store.segs.lock().reserving(&store.io).adopt(section, ino).then_some(section)
+    adopt(store, section, ino).then_some(section)
+}
+
+/// Reserves a section in which a file has blocks.
+fn adopt(store: &Store, section: u32, ino: Ino) -> bool {
+    store.segs.lock().reserving(&store.io).adopt(section, ino)
 }
 
 /// Whether a section holds blocks of a file, and no others. Not where this cannot be read.
@@ -283,17 +290,24 @@ impl Placement for ReservePlacement {
         if own == Some(home) {
             return Target::InPlace;
         }
-        let mut segs = store.segs.lock();
-        let mut segs = segs.reserving(&store.io);
-        match segs.is_writable(home) {
-            Ok(true) => Target::At(home),
-            Ok(false) if own.is_some() => Target::InPlace,
-            Ok(false) => match segs.any_writable(section, home) {
-                Ok(Some(addr)) => Target::At(addr),
-                _ => Target::Append(page.log()),
-            },
-            Err(_) => Target::Append(page.log()),
+        let target = {
+            let mut segs = store.segs.lock();
+            let mut segs = segs.reserving(&store.io);
+            match segs.is_writable(home) {
+                Ok(true) => Target::At(home),
+                Ok(false) if own.is_some() => Target::InPlace,
+                Ok(false) => match segs.any_writable(section, home) {
+                    Ok(Some(addr)) => Target::At(addr),
+                    _ => Target::Append(page.log()),
+                },
+                Err(_) => Target::Append(page.log()),
+            }
+        };
+        if let (Target::Append(_), Some(index)) = (target, page.index) {
+            // Its block will lie elsewhere, so the section has more than the window is counted for.
+            self.cut(page.batch.ino, index..index + 1, store);
         }
+        target
     }
 
     fn overwrites(&self, batch: &Batch, store: &Store) -> bool {
@@ -367,29 +381,65 @@ impl Placement for ReservePlacement {
         }
     }
 
-    fn keep(&self, ino: Ino, windows: Range<u64>, store: &Store) -> bool {
-        let mut new = Vec::new();
-        for window in windows.clone() {
+    fn keep(&self, ino: Ino, windows: &[(u64, Option<u32>)], store: &Store) -> bool {
+        let last = windows.last().map_or(0, |&(window, _)| window);
+        let (mut chosen, mut new) = (Vec::new(), Vec::new());
+        for &(window, lies) in windows {
             let known = self.files.lock().homes.get(&(ino, window)).and_then(|home| home.section());
-            let section = known.filter(|&section| is_reserved(store, section, ino)).or_else(|| {
-                new.push(window);
-                self.find((ino, window), windows.end, store)
-            });
-            let Some(section) = section else {
-                self.forget_windows(ino, &new, store);
-                return false;
+            let known = known.filter(|&section| is_reserved(store, section, ino));
+            let section = match (known, lies) {
+                (Some(section), lies) if lies.is_none_or(|lies| lies == section) => section,
+                (None, Some(lies)) if holds_only(store, lies, ino) && adopt(store, lies, ino) => {
+                    new.push(window);
+                    lies
+                }
+                (None, None) => {
+                    let Some(section) = self.find((ino, window), last + 1, store) else {
+                        self.forget_windows(ino, &new, store);
+                        return false;
+                    };
+                    new.push(window);
+                    section
+                }
+                // Its blocks are counted where they lie.
+                _ => continue,
             };
-            self.files.lock().set((ino, window), Home::Kept(section));
+            if new.last() == Some(&window) {
+                // So that those behind it lie beside it.
+                self.files.lock().set((ino, window), Home::Reserved(section));
+            }
+            chosen.push((window, section));
         }
+        let mut files = self.files.lock();
+        chosen.into_iter().for_each(|(window, section)| files.set((ino, window), Home::Kept(section)));
+        true
+    }
+
+    fn give_back_kept(&self, store: &Store) -> bool {
+        let section = {
+            let mut files = self.files.lock();
+            let kept = files.homes.values_mut().find_map(|home| match *home {
+                Home::Kept(section) => Some((home, section)),
+                _ => None,
+            });
+            let Some((home, section)) = kept else { return false };
+            *home = Home::GivenBack;
+            section
+        };
+        store.segs.lock().reserving(&store.io).release(section);
         true
     }
 
     fn cut(&self, ino: Ino, pages: Range<u64>, store: &Store) {
         let blocks = u64::from(store.geo.blocks_per_section());
-        let windows = pages.start / blocks..pages.end.div_ceil(blocks);
-        let mut files = self.files.lock();
-        let kept: Vec<(u64, u32)> = files.of(ino).filter(|(window, _)| windows.contains(window)).collect();
-        kept.into_iter().for_each(|(window, section)| files.set((ino, window), Home::Reserved(section)));
+        let windows = (ino, pages.start / blocks)..(ino, pages.end.div_ceil(blocks));
+        let files = &mut *self.files.lock();
+        for (_, home) in files.homes.range_mut(windows) {
+            if let Home::Kept(section) = *home {
+                *home = Home::Reserved(section);
+                files.reserved += 1;
+            }
+        }
     }
 
     fn release(&self, ino: Ino, store: &Store) {

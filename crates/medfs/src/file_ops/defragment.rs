@@ -2,7 +2,7 @@
 //!
 //! Purpose: pages of a range that lie apart are written anew, a section's worth at a time, to homes of the
 //! file where it has a reserve, else one behind the other to a log. Pages that are deltas, or that others are
-//! made from, stay where they are.
+//! made from, stay where they are, and so do pages at home.
 //! Locks: called with none held; those of writing back are taken for each batch.
 //! Kernel counterpart: `f2fs_defragment_range`.
 
@@ -10,9 +10,8 @@ use crate::content::placement::Purpose;
 use crate::error::{Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::inode::Inode;
-use crate::map::node_tree::Slot;
 use medfs_format::node::FileKind;
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, Ino, is_block};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, Ino};
 use std::ops::Range;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -42,36 +41,39 @@ impl FileOps {
         // What is dirty has no place yet.
         self.write_back(&inode)?;
         let pages = start / PAGE..(end / PAGE).min(inode.pages());
-        let found = self.blocks_of(&inode, pages)?;
+        let found = self.settled_blocks(&inode, pages)?;
         if found.chunk_by(follows).nth(1).is_none() {
             return Ok(0);
         }
         let mut written = 0;
         for batch in found.chunks(BLOCKS_PER_SEG as usize) {
             self.make_room_to_write()?;
-            let indices: Vec<u64> = batch.iter().map(|&(index, _)| index).collect();
+            let reserved = self.placement.reserved(ino);
+            let off_home = batch.iter().filter(|found| !self.is_at_home(&reserved, found));
+            let indices: Vec<u64> = off_home.map(|&(index, _)| index).collect();
+            if indices.is_empty() {
+                continue;
+            }
             self.rewrite_pages(&inode, &indices, Purpose::Defragment, &self.xref)?;
-            let new = self.blocks_of(&inode, indices[0]..indices[indices.len() - 1] + 1)?;
+            let new = self.settled_blocks(&inode, indices[0]..indices[indices.len() - 1] + 1)?;
             written += new.iter().filter(|now| !batch.contains(now)).count() as u64;
         }
         Ok(written * PAGE)
     }
 
     /// The pages of a range that have blocks, and these.
-    fn blocks_of(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<(u64, BlockAddr)>> {
+    fn settled_blocks(&self, inode: &Inode, pages: Range<u64>) -> Result<Vec<(u64, BlockAddr)>> {
         let _state = inode.lock.read();
-        let (mut found, mut near): (_, Option<Slot>) = (Vec::new(), None);
-        let mut page = pages.start;
-        while page < pages.end {
-            near = self.find_slot_near(inode, near.as_ref(), page)?;
-            let Some(slot) = &near else {
-                page = self.next_existing(inode, page)?.max(page + 1);
-                continue;
-            };
-            found.extend(is_block(slot.addr()).then(|| (page, slot.addr())));
-            page += 1;
-        }
-        Ok(found)
+        self.blocks_of(inode, pages)
+    }
+
+    /// Whether a page lies at the block that its file's reserves give it.
+    fn is_at_home(&self, reserved: &[(u64, u32)], &(page, addr): &(u64, BlockAddr)) -> bool {
+        let blocks = u64::from(self.geo.blocks_per_section());
+        let start = |section| self.geo.seg_start(self.geo.segments_of(section).start);
+        reserved.iter().any(|&(window, section)| {
+            window == page / blocks && u64::from(addr) == u64::from(start(section)) + page % blocks
+        })
     }
 }
 

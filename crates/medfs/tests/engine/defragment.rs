@@ -139,3 +139,29 @@ fn every_crash_shows_the_same_content() {
         crashes_show_what_moved(v, &recorder, f, &expected);
     }
 }
+
+/// One page lies beside its home, which is free only after a checkpoint.
+#[test]
+fn pages_at_home_stay_there() {
+    let device = Arc::new(blank(MIB, all_features()));
+    let v = open_device(&device, "placement=reserve,reserve_files=all");
+    let f = file(&v, v.root(), "f");
+    for index in 0..100 {
+        write(&v, f, index * PAGE as u64, &noise(index));
+        v.fsync(f, false).expect("fsync");
+    }
+    v.checkpoint().expect("checkpoint");
+    let punch = medfs::FallocateMode::PUNCH_HOLE | medfs::FallocateMode::KEEP_SIZE;
+    v.fallocate(f, punch, 99 * PAGE as u64, PAGE as u64).expect("punch");
+    write(&v, f, 99 * PAGE as u64, &noise(5));
+    v.fsync(f, false).expect("fsync");
+    let before = Extent::of(&v, f).expect("extents");
+    v.defragment(f, 0, 100 * PAGE as u64).expect("whole pages");
+    let after = Extent::of(&v, f).expect("extents");
+    assert_eq!((after[0].addr, after[0].len), (before[0].addr, 99));
+    v.checkpoint().expect("checkpoint");
+    v.defragment(f, 0, 100 * PAGE as u64).expect("whole pages");
+    assert_eq!(extents(&v, f), 1, "it came home");
+    v.close().expect("close");
+    judge(&device);
+}

@@ -32,6 +32,7 @@ mod nvram_logs;
 mod nvram_modes;
 mod orphans;
 mod pin;
+mod pin_room;
 mod placement;
 mod promises;
 mod promises_crash;

@@ -251,3 +251,34 @@ fn every_crash_shows_zeros_or_what_was_written() {
         });
     }
 }
+
+/// As in the kernel: each would move pages, or free blocks that are the file's.
+#[test]
+fn what_would_move_a_page_is_refused() {
+    for device in volumes() {
+        let v = open_device(&device, "");
+        let f = pinned(&v, "f");
+        allocate(&v, f, SECTION).expect("room");
+        for index in 0..20 {
+            write_page(&v, f, index, index);
+        }
+        let (before, bytes) = (extents(&v, f), content(&v, f));
+        assert_eq!(errno(v.atomic_start(f)), 22);
+        let keeps = FallocateMode::KEEP_SIZE;
+        for mode in [
+            FallocateMode::COLLAPSE_RANGE,
+            FallocateMode::INSERT_RANGE,
+            FallocateMode::PUNCH_HOLE | keeps,
+            FallocateMode::ZERO_RANGE,
+            FallocateMode::ZERO_RANGE | keeps,
+        ] {
+            assert_eq!(errno(v.fallocate(f, mode, 0, PAGE as u64)), 95, "{mode:?}");
+        }
+        v.fallocate(f, keeps, 0, PAGE as u64).expect("it has that");
+        write_page(&v, f, 1, 77);
+        assert_eq!(extents(&v, f), before);
+        assert!(content(&v, f)[2 * PAGE..] == bytes[2 * PAGE..]);
+        v.close().expect("close");
+        judge(&device);
+    }
+}

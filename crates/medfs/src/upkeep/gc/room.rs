@@ -65,8 +65,22 @@ fn pages_of_checkpoint(fs: &FileOps) -> u64 {
 
 impl Gc {
     /// Makes room for so many pages: by a checkpoint, which frees what was overwritten since the last one,
-    /// and by cleaning. `NoSpace` where that does not bring it. No lock is held.
+    /// and by cleaning. What pinned files keep goes last, one section after the other: pages that were accepted
+    /// come first. `NoSpace` where that does not bring it. No lock is held.
     pub(super) fn find_room_for(&self, fs: &FileOps, blocks: u64) -> Result<()> {
+        match self.gather_room_for(fs, blocks) {
+            Err(Error::NoSpace) => {}
+            found => return found,
+        }
+        while fs.placement.give_back_kept(&fs.store) {
+            if fs.has_room_for(blocks) {
+                return Ok(());
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn gather_room_for(&self, fs: &FileOps, blocks: u64) -> Result<()> {
         if fs.has_room_for(blocks) || (fs.placement.give_back(&fs.store) && fs.has_room_for(blocks)) {
             return Ok(());
         }
