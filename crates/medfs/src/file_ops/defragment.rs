@@ -67,12 +67,12 @@ impl FileOps {
         self.blocks_of(inode, pages)
     }
 
-    /// Whether a page lies at the block that its file's reserves give it.
+    /// Whether a page lies at the block that its file's reserves, in the order of windows, give it.
     fn is_at_home(&self, reserved: &[(u64, u32)], &(page, addr): &(u64, BlockAddr)) -> bool {
         let blocks = u64::from(self.geo.blocks_per_section());
-        let start = |section| self.geo.seg_start(self.geo.segments_of(section).start);
-        reserved.iter().any(|&(window, section)| {
-            window == page / blocks && u64::from(addr) == u64::from(start(section)) + page % blocks
+        reserved.binary_search_by_key(&(page / blocks), |&(window, _)| window).is_ok_and(|found| {
+            let start = self.geo.seg_start(self.geo.segments_of(reserved[found].1).start);
+            u64::from(addr) == u64::from(start) + page % blocks
         })
     }
 }
