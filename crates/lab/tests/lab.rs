@@ -238,6 +238,33 @@ fn pieces_cost_what_the_model_says() {
     assert!(time("4") > time("16") && time("16") > time("64") && time("256") < 1.5);
 }
 
+/// What differs little or by nearly all of a block is a delta, and what differs by half of it goes to flash.
+#[test]
+fn a_memory_takes_what_the_paper_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("dj-fig9", dir.path(), 0.02);
+    for (label, least, most) in
+        [("512 MB, 10%", 8.0, 30.0), ("512 MB, 50%", 0.9, 1.5), ("512 MB, 90%", 8.0, 30.0)]
+    {
+        let faster = ours(&figure, label, "DJ", "x");
+        assert!((least..most).contains(&faster), "{label}: {faster}");
+    }
+    let of_ext4 = |label: &str, scheme: &str| ours(&figure, label, scheme, "of ext4's blocks");
+    // A log writes a block once, where a journal writes it twice.
+    for label in ["512 MB, 10%", "512 MB, 50%", "512 MB, 90%"] {
+        assert!(of_ext4(label, "NVRAM") < 0.55 && of_ext4(label, "NVRAM-population") < 0.55, "{label}");
+    }
+
+    let figure = run("dj-thresholds", dir.path(), 0.01);
+    let journal =
+        |label: &str, scheme: &str| ours(&figure, &format!("journal, {label}"), scheme, "% of updates");
+    for scheme in ["DJ", "NVRAM-population"] {
+        assert!(journal("W1, 75%", scheme) < 1.0 && journal("W3, 75%", scheme) > 10.0, "{scheme}");
+        assert!((5.0..12.0).contains(&journal("W2, 75%", scheme)), "{scheme}");
+    }
+    assert!(journal("W1, 100%", "DJ") > journal("W1, 75%", "DJ"), "a full memory sends blocks to flash");
+}
+
 /// On an aged volume too.
 #[test]
 #[ignore = "minutes: cargo test -p medfs-lab --test lab -- --ignored ages timed"]

@@ -11,7 +11,7 @@ use medfs::{
     Clock, Error, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Posix, RenameFlags, SetAttr,
     Timestamp, Volume,
 };
-use medfs_device::BlockDevice;
+use medfs_device::{BlockDevice, Nvram};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -66,6 +66,17 @@ impl VolumeTarget {
         let clock = Arc::new(ManualClock::new(start_of_time()));
         let volume = Volume::open(device, options, clock.clone() as Arc<dyn Clock>)?;
         Ok(VolumeTarget { volume, clock, timeline, table: Mutex::default() })
+    }
+
+    /// The same with a memory that takes fsyncs (`nvram=`).
+    pub fn mount_with_nvram(
+        device: Arc<dyn BlockDevice>,
+        memory: Arc<dyn Nvram>,
+        options: MountOptions,
+    ) -> medfs::Result<VolumeTarget> {
+        let clock = Arc::new(ManualClock::new(start_of_time()));
+        let volume = medfs::open_with_nvram(device, memory, options, clock.clone() as Arc<dyn Clock>)?;
+        Ok(VolumeTarget { volume, clock, timeline: None, table: Mutex::default() })
     }
 
     /// The volume.

@@ -6,6 +6,7 @@
 //! stand in the list as they are ([`ldc`]).
 
 mod ars;
+mod dj;
 mod hotness;
 mod lab;
 mod latency;
@@ -83,6 +84,10 @@ static FILES: &[Entry] = &[
     Entry::file(include_str!("../../experiments/ars-fig7.toml"), ars::applications),
     Entry::file(include_str!("../../experiments/ars-table1.toml"), ars::table),
     Entry::file(include_str!("../../experiments/ars-table2.toml"), ars::costs),
+    Entry::file(include_str!("../../experiments/dj-fig1.toml"), dj::differences),
+    Entry::file(include_str!("../../experiments/dj-thresholds.toml"), dj::thresholds),
+    Entry::file(include_str!("../../experiments/dj-fig9.toml"), dj::synthetic),
+    Entry::file(include_str!("../../experiments/dj-fig12.toml"), dj::journal_writes),
     Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 

@@ -273,9 +273,11 @@ impl CompactMap {
         dead.map(|&(_, sequence)| sequence).collect()
     }
 
-    /// So many compact pages, those of which the least counts.
-    pub(super) fn least(&self, count: usize) -> Vec<u32> {
-        self.by_load.iter().take(count).map(|&(_, sequence)| sequence).collect()
+    /// So many compact pages at the first `most` places, those of which the least counts.
+    pub(super) fn least(&self, most: usize, count: usize) -> Vec<u32> {
+        let at = |sequence: &u32| self.pages.get(sequence).is_some_and(|page| (page.place as usize) < most);
+        let least = self.by_load.iter().map(|&(_, sequence)| sequence).filter(at);
+        least.take(count).collect()
     }
 
     /// Compact pages with little that counts, the least first, to be merged into one with `room`: those that

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// From so many compact pages on those with few records that count are merged.
 const MERGE_FROM: usize = 8;
 
+/// Compact pages that are looked at beside those with the least in them, where these cannot give their places.
+const SPARE_VICTIMS: usize = 16;
+
 /// What a new compact page may do where every place of the file has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Yield {
@@ -121,47 +124,65 @@ impl CompactPages<'_> {
         self.slots(inode).addrs_per_block().min(self.deltas.most_places())
     }
 
-    /// Makes room for new compact pages where all places are taken: what counts of compact pages with little in
-    /// them becomes whole pages. The new ones get their words that a page has no delta. `NoSpace` (nothing
-    /// changed) where that does not pay, or there is no room.
-    fn yield_places(
+    /// Places for new compact pages, each with a slot and a reserved block. Where too few are free, compact pages with
+    /// little in them give theirs. `NoSpace` (nothing that counts has changed) where that does not pay, or there is no
+    /// room.
+    fn places_for(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
         pages: &mut [Vec<OwnedRecord>],
         how: Yield,
+    ) -> Result<Vec<u32>> {
+        let (most, count) = (self.most_places(inode), pages.len());
+        let free = || self.with_map(inode, |map| map.free_places(most).take(count).count());
+        if free()? < count {
+            self.free_dead(inode, state)?;
+            let free = free()?;
+            // Before anything is given up: these may find no room.
+            self.prepare_places(inode, free)?;
+            self.yield_places(inode, state, pages, free, how)?;
+        }
+        self.prepare_places(inode, count)
+    }
+
+    /// Has compact pages give their places to those of `pages` behind the first `free`: what counts of them becomes
+    /// whole pages, and the new ones get their words that a page has no delta.
+    fn yield_places(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: &mut [Vec<OwnedRecord>],
+        free: usize,
+        how: Yield,
     ) -> Result<()> {
-        let most = self.most_places(inode);
-        let free = || self.with_map(inode, |map| map.free_places(most).take(pages.len()).count());
-        if free()? == pages.len() {
-            return Ok(());
-        }
-        self.free_dead(inode, state)?;
-        let free = free()?;
+        let (most, needed) = (self.most_places(inode), pages.len() - free);
         let taken: BTreeSet<u32> = pages.iter().flatten().map(|r| r.index).collect();
-        let victims = self.with_map(inode, |map| map.least(pages.len() - free))?;
-        let leaving: BTreeSet<u32> = victims.iter().copied().collect();
-        if victims.len() < pages.len() - free {
-            return Err(Error::NoSpace);
-        }
-        let mut whole = Vec::new();
-        for (page, &sequence) in pages[free..].iter_mut().zip(&victims) {
+        let (mut leaving, mut whole) = (BTreeSet::new(), Vec::new());
+        for sequence in self.with_map(inode, |map| map.least(most, needed + SPARE_VICTIMS))? {
+            if leaving.len() == needed {
+                break;
+            }
             let mut counting = self.counting_records(inode, Some(sequence))?;
             counting.retain(|r| !taken.contains(&r.index));
+            let brings = pages[free + leaving.len()].iter().filter(|r| r.is_delta()).count();
+            leaving.insert(sequence);
             self.without_idle_marks(inode, &mut counting, &leaving)?;
             let (deltas, marks): (Vec<_>, Vec<_>) = counting.into_iter().partition(OwnedRecord::is_delta);
-            let brings = page.iter().filter(|r| r.is_delta()).count();
             let pays = how == Yield::Always || deltas.len() < brings;
-            page.extend(marks);
-            if !pays || total_size(page) > COMPACT_ROOM {
-                return Err(Error::NoSpace);
+            if pays && add_where_room_is(pages, marks) {
+                whole.extend(deltas);
+            } else {
+                leaving.remove(&sequence);
             }
-            whole.extend(deltas);
+        }
+        if leaving.len() < needed {
+            return Err(Error::NoSpace);
         }
         whole.iter().try_for_each(|record| self.load_whole(inode, state, record))?;
-        // What is reserved first nobody else takes between.
-        self.space.reserve(victims.len() as u64)?;
-        for sequence in victims {
+        // Behind this nothing fails for want of room: nobody else takes the blocks of the places.
+        self.space.reserve(needed as u64)?;
+        for sequence in leaving {
             if let Some(place) = self.free_compact(inode, state, sequence)? {
                 let slot = self.make_slot(inode, self.compact_start(inode) + u64::from(place))?;
                 self.set_addr(inode, &slot, NEW_ADDR);
@@ -270,7 +291,6 @@ impl CompactPages<'_> {
         mut pages: Vec<Vec<OwnedRecord>>,
         how: Yield,
     ) -> Result<()> {
-        self.yield_places(inode, state, &mut pages, how)?;
         let full = Load { bytes: COMPACT_ROOM, records: self.deltas.most_sharing() };
         let room = pages.last().map_or(Load::default(), |last| full.without(last.iter().map(Load::of).sum()));
         let mut last = pages.pop().unwrap_or_default();
@@ -279,7 +299,7 @@ impl CompactPages<'_> {
         merged.retain(|r| !taken.contains(&r.index));
         merged.append(&mut last);
         pages.append(&mut pack(merged, self.deltas.most_sharing()));
-        let places = self.prepare_places(inode, pages.len())?;
+        let places = self.places_for(inode, state, &mut pages, how)?;
         for (place, records) in places.into_iter().zip(pages) {
             self.add_compact_page(inode, state, place, &records)?;
         }
@@ -317,6 +337,20 @@ impl CompactPages<'_> {
         self.zone(inode).store(&[]);
         Ok(())
     }
+}
+
+/// Adds small records to pages that have room for them; `false` (some may have been added) where one finds none.
+fn add_where_room_is(pages: &mut [Vec<OwnedRecord>], records: Vec<OwnedRecord>) -> bool {
+    let mut room: Vec<usize> = pages.iter().map(|page| COMPACT_ROOM - total_size(page)).collect();
+    records.into_iter().all(|record| {
+        let size = record.size();
+        let page = room.iter().position(|&room| room >= size);
+        if let Some(page) = page {
+            room[page] -= size;
+            pages[page].push(record);
+        }
+        page.is_some()
+    })
 }
 
 /// Records in the order given, divided among as few compact pages as that order takes, `sharing` to a page at

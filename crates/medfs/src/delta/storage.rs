@@ -494,4 +494,66 @@ mod tests {
         let left = file.raw(|r| r.i_blocks.get());
         assert_eq!(left, 1, "the inode alone");
     }
+
+    #[test]
+    fn compact_pages_that_find_no_room_leave_what_others_say() {
+        use super::super::compact_write::Yield;
+        let (content, own) = deltas("delta=compact,compact_files=all,compact_pages=4");
+        let file = noisy_file(&content, 60);
+        let pages = own.over(&content);
+        let zone = pages.zone(&file);
+        let record = |page: u32, seed: u8| {
+            let slot = content.find_slot(&file, page.into()).unwrap().unwrap();
+            let base = content.base(slot.addr()).unwrap();
+            let mut new = base.clone();
+            let noise: Vec<u8> = (0..300u32)
+                .map(|n| ((n + u32::from(seed) * 977).wrapping_mul(2_654_435_761) >> 11) as u8)
+                .collect();
+            Arc::make_mut(&mut new).0[100..400].copy_from_slice(&noise);
+            own.encode(page, &base, &new, &[], 800).unwrap()
+        };
+        for page in 0..12usize {
+            let noise: Vec<u8> = (0..300u32)
+                .map(|n| ((n + page as u32 * 31).wrapping_mul(2_654_435_761) >> 11) as u8)
+                .collect();
+            write(&content, &file, (page * BLOCK_SIZE + 100) as u64, &noise);
+        }
+        write_back(&content, &file, FSYNC);
+        assert!(pages.has_delta(&file, 0).unwrap());
+        // Page 0 becomes whole: a tombstone in the zone.
+        let whole: Vec<u8> =
+            (0..BLOCK_SIZE as u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 17) as u8).collect();
+        write(&content, &file, 0, &whole);
+        write_back(&content, &file, FSYNC);
+        assert!(!pages.has_delta(&file, 0).unwrap());
+        // As empty_zone_with does: the zone's words go into a compact page.
+        content
+            .change_alone(&file, |state| {
+                let mut records = zone.records().unwrap();
+                records.extend([40, 41, 42].map(|p| record(p, p as u8)));
+                pages.compact().write_compact(&file, state, vec![records], Yield::Always).unwrap();
+                zone.store(&[]);
+                Ok(())
+            })
+            .unwrap();
+        write_back(&content, &file, FSYNC);
+        pages.compact().forget_compact_map(&file);
+        assert!(!pages.has_delta(&file, 0).unwrap(), "the tombstone counts");
+        // One free block is left; three compact pages are wanted, one takes the place of the one with the tombstone.
+        let free = content.space.counts().free();
+        content.space.reserve(free - 1).unwrap();
+        content
+            .change_alone(&file, |state| {
+                let made = (0..3u32).map(|n| (0..5).map(|i| record(20 + n * 5 + i, 7)).collect()).collect();
+                let written = pages.compact().write_compact(&file, state, made, Yield::IfItPays);
+                assert!(matches!(written, Err(crate::error::Error::NoSpace)));
+                Ok(())
+            })
+            .unwrap();
+        content.space.release(free - 1);
+        write_back(&content, &file, FSYNC);
+        pages.compact().forget_compact_map(&file);
+        forget_clean(&content, &file);
+        assert!(read(&content, &file)[..BLOCK_SIZE] == whole[..]);
+    }
 }

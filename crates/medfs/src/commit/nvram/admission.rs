@@ -8,7 +8,7 @@ use medfs_format::{BLOCK_SIZE, Block};
 /// What a delta may take of a page.
 const PART_OF_A_PAGE: usize = 4;
 /// What it may take of the ring, where that is more.
-const PART_OF_THE_RING: usize = 4096;
+const PART_OF_THE_RING: usize = 256;
 const BITS: u32 = 8 * BLOCK_SIZE as u32;
 
 /// See the module.
@@ -91,7 +91,10 @@ mod tests {
 
     #[test]
     fn population_counts_bits_and_size_counts_bytes() {
-        let noise = |n: usize| (n as u32).wrapping_mul(2_654_435_761).to_be_bytes()[1];
+        let noise = |n: usize| {
+            let x = (n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            ((x ^ x >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as u8
+        };
         let few = page(|n| if n < 100 { noise(n) } else { 0 });
         let inverted = page(|n| if n < 100 { noise(n) } else { 0xff });
         // Half of all bits, in a pattern that any codec makes small.
@@ -112,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_large_ring_admits_what_takes_more_than_a_quarter_of_a_page() {
-        let most = [64 << 10, 4 << 20, 8 << 20, 64 << 20].map(|ring| Admission::Size.most(ring));
-        assert_eq!(most, [1024, 1024, 2048, 4096]);
+        let most = [64 << 10, 256 << 10, 512 << 10, 1 << 20, 64 << 20].map(|ring| Admission::Size.most(ring));
+        assert_eq!(most, [1024, 1024, 2048, 4096, 4096]);
         assert_eq!(Admission::Population.most(64 << 20), 1024);
     }
 }

@@ -8,6 +8,7 @@ use super::parts::{Parts, Whose};
 use super::recorder::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
+use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
 use crate::error::Error;
 use crate::map::inode::InodeState;
@@ -17,10 +18,13 @@ use medfs_codec::page_checksum;
 use medfs_format::nvram::{Base, Body, Home, PartOf, RawPart, RecordBuilder};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, NEW_ADDR, NULL_ADDR, is_block};
 use medfs_store::NodePage;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Most pages of a file in a record: the others are written once, to the log.
 const MOST_PAGES: usize = 256;
+/// After so many pages in a row that no record is to hold no more of the file are looked at.
+const MOST_IN_VAIN: usize = 32;
 /// Deltas of at most as many bytes are not tried to be made smaller.
 const GOOD_ENOUGH: usize = 256;
 
@@ -136,7 +140,7 @@ impl<'s> Capture<'s> {
             due: Due::default(),
             mark: state.data_mark,
         };
-        let taken = capture.take_pages(on, &state).and_then(|()| capture.may_place(on));
+        let taken = capture.take_pages(on, &state);
         let placing = match &taken {
             Ok(()) if !capture.to_place.is_empty() => {
                 Some(file.place_pages(on.tree, &mut state, &capture.to_place))
@@ -148,6 +152,9 @@ impl<'s> Capture<'s> {
             Err(Error::NoSpace) => Err(Left::NoRoom),
             _ => Err(Left::Kind),
         });
+        if let Some(placing) = &placing {
+            capture.revoke_placed(on, &state, placing);
+        }
         let taken = taken.and(placed).and_then(|()| capture.take_nodes(on));
         drop(state);
         let Some(placing) = placing else { return (capture, taken) };
@@ -157,13 +164,25 @@ impl<'s> Capture<'s> {
         (capture, taken)
     }
 
-    /// Whether pages may get blocks, if any are to.
-    fn may_place(&self, on: &Recorder<'_>) -> Result<(), Left> {
-        if self.to_place.is_empty() || on.places { Ok(()) } else { Err(Left::Large) }
+    /// More pages may have got their blocks than were to, or their deltas places in the zone: no record is to say
+    /// anything of them, this one neither. Its deltas of them stay in it, as others may start from them.
+    fn revoke_placed(&mut self, on: &Recorder<'_>, state: &InodeState, placing: &Placing) {
+        let placed: HashSet<u64> = placing.pages.iter().map(|page| page.index).collect();
+        let gone = |index: &u64| placed.contains(index) || !state.pages.is_dirty(*index);
+        let held =
+            on.tree.since.in_nvram.of(self.file.inode.ino, |held| held.keys().copied().collect::<Vec<_>>());
+        let captured = self.pages.iter().map(|page| u64::from(page.index));
+        self.revoked.extend(captured.chain(held).filter(gone));
+        self.revoked.sort_unstable();
+        self.revoked.dedup();
     }
 
     fn take_nodes(&mut self, on: &Recorder<'_>) -> Result<(), Left> {
         let (inode, least) = (self.file.inode, self.file.purpose.least_to_write());
+        // Asked again: pages that were placed may have cut the tree of nodes.
+        if !self.to_place.is_empty() && in_the_way(on.tree, self.file).is_some() {
+            return Err(Left::Kind);
+        }
         if on.tree.nodes.dirtiness_of(inode.ino) >= least {
             if self.file.naming == Naming::Record {
                 name_is_as_recorded(on.tree, inode);
@@ -202,11 +221,14 @@ impl<'s> Capture<'s> {
     fn take_fresh(&mut self, on: &Recorder<'_>, state: &InodeState, fresh: Vec<Fresh>) -> Result<(), Left> {
         let inode = self.file.inode;
         let compact = on.tree.compact_start(inode);
-        let (mut near, mut bytes) = (None, 0);
+        let (mut near, mut bytes, mut in_vain) = (None, 0, 0);
         for Fresh { index, content, before, new } in fresh {
+            if !self.to_place.is_empty() && !on.places {
+                return Err(Left::Large);
+            }
             let number = u32::try_from(index).ok().filter(|_| index < compact);
-            let fits = self.pages.len() < MOST_PAGES && bytes <= on.most && on.admission != Admission::Nodes;
-            let Some(number) = number.filter(|_| fits) else {
+            let fits = self.pages.len() < MOST_PAGES && bytes <= on.most && in_vain < MOST_IN_VAIN;
+            let Some(number) = number.filter(|_| fits && on.admission != Admission::Nodes) else {
                 self.place(index, new);
                 continue;
             };
@@ -219,13 +241,16 @@ impl<'s> Capture<'s> {
             near = slot;
             match self.smallest(on, state, (number, base), &content, before)? {
                 Some((start, delta)) => {
-                    bytes += delta.bytes.len();
+                    (bytes, in_vain) = (bytes + delta.bytes.len(), 0);
                     self.pages.push(Page { index: number, content, block: base, start, delta, new });
                 }
-                None => self.place(index, new),
+                None => {
+                    in_vain += 1;
+                    self.place(index, new);
+                }
             }
         }
-        Ok(())
+        if self.to_place.is_empty() || on.places { Ok(()) } else { Err(Left::Large) }
     }
 
     /// A page gets a block, and older records that hold it say nothing of it any more.
@@ -370,13 +395,13 @@ impl<'s> Capture<'s> {
         }
         let mut state = inode.lock.write();
         on.tree.since.in_nvram.of(inode.ino, |held| {
-            self.revoked.iter().for_each(|index| drop(held.remove(index)));
             for Page { index, content, .. } in &self.pages {
                 let index = u64::from(*index);
                 let dirty = state.pages.is_dirty(index);
                 state.with_checkpoint |= dirty;
                 held.insert(index, dirty.then(|| content.clone()));
             }
+            self.revoked.iter().for_each(|index| drop(held.remove(index)));
         });
         for page in &self.pages {
             if let Err(error) = note_recorded(on.tree, inode, &state, page.index.into()) {

@@ -100,6 +100,10 @@ impl NvramJournal {
         self.ring.unsynced_recorded(now);
     }
 
+    fn records(&self) -> u64 {
+        self.ring.stats().records
+    }
+
     fn note_unsynced(&self) {
         self.ring.note_unsynced();
     }
@@ -129,6 +133,7 @@ impl NvramJournal {
         let mut taken = Vec::with_capacity(set.files.len());
         let made = self.make_record(&on, set, &mut taken);
         let appended = match made {
+            Ok(builder) if builder.is_empty() && !places => Ok(Ok(())),
             Ok(builder) if builder.is_empty() => self.flush_before(tree, &taken).map(|()| Ok(())),
             Ok(builder) => self.flush_before(tree, &taken).map(|()| self.append(tree, &builder, &taken)),
             Err(left) => Ok(Err(left)),
@@ -228,3 +233,6 @@ impl CommitSink for NvramJournal {
         self.log.checkpointed(tree);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,10 +39,13 @@ impl Commit {
         let due: BTreeSet<Ino> = due.collect();
         // What is gone meanwhile, or cannot be read, is left out.
         let files: Vec<_> = due.into_iter().filter_map(|ino| self.inode(ino).ok()).collect();
-        let files: Vec<_> = files.into_iter().filter(|file| file.kind() == FileKind::Regular).collect();
+        // The list of what files need of each other is no user's file, and is made anew where it is missing.
+        let wanted =
+            |file: &Arc<Inode>| file.kind() == FileKind::Regular && !self.hiding().contains(file.ino);
+        let files: Vec<_> = files.into_iter().filter(wanted).collect();
         for some in files.chunks(MOST_TOGETHER) {
             self.check_writable()?;
-            if !self.record_together(nvram, some)? {
+            if !self.record_together(nvram, some)? && some.len() > 1 {
                 // One that does not fit keeps no other from it.
                 some.iter()
                     .try_for_each(|file| self.record_together(nvram, std::slice::from_ref(file)).map(drop))?;
@@ -68,8 +71,9 @@ impl Commit {
         if set.files.is_empty() {
             return Ok(true);
         }
+        let before = nvram.records();
         let recorded = nvram.record(self, &set, false)?.is_ok();
-        if recorded {
+        if nvram.records() > before {
             nvram.note_unsynced();
         }
         Ok(recorded)
