@@ -23,6 +23,7 @@ mod parts;
 mod pending;
 mod recorder;
 mod ring;
+mod tests;
 mod unsynced;
 
 pub use pending::nvram_is_zeros;
@@ -233,6 +234,3 @@ impl CommitSink for NvramJournal {
         self.log.checkpointed(tree);
     }
 }
-
-#[cfg(test)]
-mod tests;

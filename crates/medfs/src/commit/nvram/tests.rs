@@ -1,5 +1,7 @@
 //! What records leave out, and what they must not hold.
 
+#![cfg(test)]
+
 use crate::alone::{self, after_power_loss, device, new};
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::{Commit, Ways};
@@ -51,8 +53,9 @@ fn content(on: &Commit) -> Vec<u8> {
     content
 }
 
-/// A page of noise makes the file grow, so that deltas leave its zone: their pages are dirty, and get blocks with it. No
-/// record may hold them then: the log overwrites these blocks in place, and leaves nothing that tells that it is newer.
+/// A page of noise makes the file grow, so that deltas leave its zone: their pages are dirty, and get blocks with it.
+/// No record may hold them then: the log overwrites these blocks in place, and leaves nothing that tells that it is
+/// newer.
 #[test]
 fn a_page_that_gets_a_block_beside_those_that_were_to_is_in_no_record() {
     let options = "seal=off,in_place=fsync,delta=inline";
