@@ -3,7 +3,7 @@
 use super::lab::{Lab, Outcome};
 use crate::backend::volume::VolumeTarget;
 use crate::backend::{Handle, Open, Target};
-use crate::cell::{CELL_FORMAT, Cell, HotFile, Machine, Row};
+use crate::cell::{Cell, HotFile, Row};
 use crate::error::{Error, Result};
 use crate::runner::hotness_of;
 use crate::tape::Watch;
@@ -186,19 +186,11 @@ pub(super) fn clusters(lab: &Lab<'_>) -> Result<Vec<Row>> {
     };
     let shares: Vec<f64> = GROUPS.iter().map(|g| share(g)).collect();
     let cell = Cell {
-        format: CELL_FORMAT.into(),
-        experiment: lab.spec.name.clone(),
-        workload: workload.clone(),
         scheme: lab.spec.schemes[0].clone(),
-        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-        machine: Machine::here(),
-        seed: lab.settings.seed,
-        scale: lab.scale,
-        device: "memory".into(),
         values: [("reclusterings".to_owned(), stats.hotness.reclusterings as f64)].into(),
         hotness: seen,
         stats: serde_json::to_value(&stats).ok(),
-        ..Cell::default()
+        ..lab.blank_cell(workload, "memory")
     };
     let file = lab.keep(&cell)?;
     let mut rows: Vec<Row> = GROUPS

@@ -1,7 +1,7 @@
 //! An experiment while it runs: records workloads, runs cells, keeps their files.
 
 use super::spec::Spec;
-use crate::cell::{Cell, file_name, write_json};
+use crate::cell::{CELL_FORMAT, Cell, Machine, file_name, write_json};
 use crate::error::Result;
 use crate::runner::{self, Job, Wanted};
 use crate::scheme::{self, Scheme};
@@ -112,6 +112,21 @@ impl Lab<'_> {
         let cell = runner::run(&job, recording)?;
         let file = self.keep(&cell)?;
         Ok(Outcome::Ran(Box::new(cell), file))
+    }
+
+    /// A cell of the experiment in which nothing is measured yet, of a workload on such a device.
+    pub fn blank_cell(&self, workload: &str, device: impl Into<String>) -> Cell {
+        Cell {
+            format: CELL_FORMAT.into(),
+            experiment: self.spec.name.clone(),
+            workload: workload.into(),
+            program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
+            machine: Machine::here(),
+            seed: self.settings.seed,
+            scale: self.scale,
+            device: device.into(),
+            ..Cell::default()
+        }
     }
 
     /// Writes a cell's file; returns its name.

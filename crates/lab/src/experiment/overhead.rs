@@ -4,7 +4,7 @@
 
 use super::hotness::{Seen, watch};
 use super::lab::{Lab, Outcome};
-use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
+use crate::cell::{Cell, Row};
 use crate::content::{Content, Writer};
 use crate::distribution::Shape;
 use crate::error::{Error, Result};
@@ -117,18 +117,7 @@ pub(super) fn run(lab: &Lab<'_>) -> Result<Vec<Row>> {
     }
     values.extend(regroup_micros.map(|micros| ("Hcluster centroids".to_owned(), micros)));
     volume.unmount().map_err(Error::engine("unmounting"))?;
-    let cell = Cell {
-        format: CELL_FORMAT.into(),
-        experiment: lab.spec.name.clone(),
-        workload: "codecs".into(),
-        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-        machine: Machine::here(),
-        seed: lab.settings.seed,
-        scale: lab.scale,
-        device: "none".into(),
-        values: values.clone(),
-        ..Cell::default()
-    };
+    let cell = Cell { values: values.clone(), ..lab.blank_cell("codecs", "none") };
     let file = lab.keep(&cell)?;
     let mut rows: Vec<Row> = [
         "LZO compress",

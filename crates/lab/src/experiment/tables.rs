@@ -1,7 +1,7 @@
 //! Tables 1 and 2: what the synthesised applications are like, beside the paper's tables.
 
 use super::lab::Lab;
-use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
+use crate::cell::Row;
 use crate::error::Result;
 use crate::runner::characteristics;
 use crate::workload::app::{AppSpec, TaskSpec, apps, run_spec, run_task, small_share};
@@ -24,17 +24,7 @@ fn if_off(row: Row, reason: &str) -> Row {
 }
 
 fn cell_of(lab: &Lab<'_>, workload: &str, recording: &Recording) -> Result<String> {
-    let mut cell = Cell {
-        format: CELL_FORMAT.into(),
-        experiment: lab.spec.name.clone(),
-        workload: workload.into(),
-        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-        machine: Machine::here(),
-        seed: lab.settings.seed,
-        scale: lab.scale,
-        device: "none: the operations alone are measured".into(),
-        ..Cell::default()
-    };
+    let mut cell = lab.blank_cell(workload, "none: the operations alone are measured");
     characteristics(&mut cell, recording);
     lab.keep(&cell)
 }

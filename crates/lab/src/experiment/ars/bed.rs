@@ -3,7 +3,7 @@
 
 use crate::backend::volume::VolumeTarget;
 use crate::backend::{Handle, Open, Target, read_at};
-use crate::cell::{CELL_FORMAT, Cell, Machine};
+use crate::cell::Cell;
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
 use crate::model::{ModelDevice, Timeline};
@@ -32,10 +32,6 @@ pub(super) struct Bed<'l> {
     cell: Cell,
 }
 
-fn engine(what: &'static str) -> impl Fn(medfs::Error) -> Error {
-    move |source| Error::Engine { what: what.into(), source }
-}
-
 impl<'l> Bed<'l> {
     /// A new volume of so many MiB, for a cell of this workload and variant.
     pub(super) fn new(
@@ -55,18 +51,10 @@ impl<'l> Bed<'l> {
         let timeline = Arc::new(Timeline::new(times));
         let target = mount(&device, &timeline, scheme)?;
         let cell = Cell {
-            format: CELL_FORMAT.into(),
-            experiment: lab.spec.name.clone(),
-            workload: workload.into(),
             scheme: scheme.name.clone(),
             variant: variant.into(),
-            program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-            machine: Machine::here(),
-            seed: lab.settings.seed,
-            scale: lab.scale,
             options: scheme.options.clone(),
-            device: format!("memory, {mib} MiB, with the times of a model"),
-            ..Cell::default()
+            ..lab.blank_cell(workload, format!("memory, {mib} MiB, with the times of a model"))
         };
         let user_blocks = target.volume().space().free + target.volume().stats().valid_blocks;
         Ok(Bed { lab, scheme: scheme.clone(), device, timeline, target, user_blocks, cell })
@@ -78,7 +66,7 @@ impl<'l> Bed<'l> {
 
     /// Unmounts and mounts again: nothing is in a cache, and what is reserved is forgotten.
     pub(super) fn again(&mut self) -> Result<()> {
-        self.target.unmount().map_err(engine("unmounting"))?;
+        self.target.unmount().map_err(Error::engine("unmounting"))?;
         self.target = mount(&self.device, &self.timeline, &self.scheme)?;
         Ok(())
     }
@@ -99,21 +87,23 @@ impl<'l> Bed<'l> {
     pub(super) fn create(&self, path: &str, chosen: bool) -> Result<Handle> {
         let file = self.target.open(path, Open::Create).map_err(Error::io(format!("making {path}")))?;
         if chosen && self.scheme.options.contains("reserve_files=pinned") {
-            let ino = self.target.ino(path).map_err(engine("looking a file up"))?;
-            self.target.volume().set_pinned(ino, true).map_err(engine("pinning a file"))?;
+            let ino = self.target.ino(path).map_err(Error::engine("looking a file up"))?;
+            self.target.volume().set_pinned(ino, true).map_err(Error::engine("pinning a file"))?;
         }
         Ok(file)
     }
 
     /// Gives a chosen file a section that is kept for it, however few are free.
     pub(super) fn keep_section(&self, path: &str) -> Result<()> {
-        let ino = self.target.ino(path).map_err(engine("looking a file up"))?;
+        let ino = self.target.ino(path).map_err(Error::engine("looking a file up"))?;
         let volume = self.target.volume();
-        if !volume.is_pinned(ino).map_err(engine("looking at a file"))? {
+        if !volume.is_pinned(ino).map_err(Error::engine("looking at a file"))? {
             return Ok(());
         }
         let section = u64::from(volume.geometry().blocks_per_section()) * PAGE;
-        volume.fallocate(ino, FallocateMode::KEEP_SIZE, 0, section).map_err(engine("reserving a section"))
+        volume
+            .fallocate(ino, FallocateMode::KEEP_SIZE, 0, section)
+            .map_err(Error::engine("reserving a section"))
     }
 
     /// Writes some bytes of a file and makes them durable.
@@ -138,9 +128,9 @@ impl<'l> Bed<'l> {
 
     /// Pieces that a file lies in.
     pub(super) fn extents(&self, path: &str) -> Result<usize> {
-        let ino = self.target.ino(path).map_err(engine("looking a file up"))?;
+        let ino = self.target.ino(path).map_err(Error::engine("looking a file up"))?;
         self.target.sync().map_err(Error::io("syncing"))?;
-        Ok(Extent::of(self.target.volume(), ino).map_err(engine("looking for extents"))?.len())
+        Ok(Extent::of(self.target.volume(), ino).map_err(Error::engine("looking for extents"))?.len())
     }
 
     /// Part of what users can have that is in use, in percent.
@@ -156,7 +146,7 @@ impl<'l> Bed<'l> {
     /// Unmounts, checks the volume, and keeps the cell; the name of its file.
     pub(super) fn finish(mut self) -> Result<String> {
         self.cell.stats = serde_json::to_value(self.target.volume().stats()).ok();
-        self.target.unmount().map_err(engine("unmounting"))?;
+        self.target.unmount().map_err(Error::engine("unmounting"))?;
         let report = medfs_fsck::check(&self.device, &medfs_fsck::Options::default(), &mut |_| {})
             .map_err(Error::io("checking the volume"))?;
         self.cell.check_findings = Some(report.findings.len() as u64);
@@ -170,6 +160,7 @@ impl<'l> Bed<'l> {
 fn mount(device: &Arc<Device>, timeline: &Arc<Timeline>, scheme: &Scheme) -> Result<Arc<VolumeTarget>> {
     let options = scheme.mount_options().map_err(Error::Unknown)?;
     let model = Arc::new(ModelDevice::new(device.clone(), timeline.clone()));
-    let target = VolumeTarget::mount(model, options, Some(timeline.clone())).map_err(engine("mounting"))?;
+    let target =
+        VolumeTarget::mount(model, options, Some(timeline.clone())).map_err(Error::engine("mounting"))?;
     Ok(Arc::new(target))
 }

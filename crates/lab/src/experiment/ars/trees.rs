@@ -1,6 +1,6 @@
 //! ARS's Table I: how well a decision tree says which files will fragment.
 
-use crate::cell::{CELL_FORMAT, Cell, Machine, Row};
+use crate::cell::Row;
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
 use medfs_ars::{
@@ -41,17 +41,7 @@ fn figures(score: &Score) -> [(&'static str, f64); 3] {
 }
 
 fn rows(lab: &Lab<'_>, app: &Application, scores: [Score; 3]) -> Result<Vec<Row>> {
-    let mut cell = Cell {
-        format: CELL_FORMAT.into(),
-        experiment: lab.spec.name.clone(),
-        workload: app.name.into(),
-        program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-        machine: Machine::here(),
-        seed: lab.settings.seed,
-        scale: lab.scale,
-        device: "in memory".into(),
-        ..Cell::default()
-    };
+    let mut cell = lab.blank_cell(app.name, "in memory");
     let mut shown = Vec::new();
     let schemes = MOMENTS.into_iter().map(|(_, scheme)| scheme).chain([BUILT_IN]);
     for (scheme, score) in schemes.zip(&scores) {

@@ -1,6 +1,6 @@
 //! Fig. 1 and 12: how much TPC-C changes of a block, and what its fsyncs write to flash beside a memory.
 
-use super::bed::Bed;
+use super::bed::{Bed, NVRAM};
 use crate::cell::Row;
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
@@ -16,9 +16,6 @@ impl Watch for Nothing {
     }
     fn played(&mut self, _written: u64) {}
 }
-
-/// Bytes of the paper's memory.
-const NVRAM: u64 = 16 << 20;
 
 /// Fig. 1, and the mean delta of section IV.C: updated blocks of each workload.
 pub(in crate::experiment) fn differences(lab: &Lab<'_>) -> Result<Vec<Row>> {

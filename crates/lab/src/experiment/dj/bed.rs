@@ -2,7 +2,7 @@
 
 use crate::backend::Target;
 use crate::backend::volume::VolumeTarget;
-use crate::cell::{CELL_FORMAT, Cell, Machine};
+use crate::cell::Cell;
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
 use crate::scheme::Scheme;
@@ -10,15 +10,14 @@ use medfs::{NvramStats, Stats};
 use medfs_device::{MemDevice, MemNvram};
 use std::sync::Arc;
 
+/// Bytes of the paper's memory.
+pub(super) const NVRAM: u64 = 16 << 20;
+
 /// See the module.
 pub(super) struct Bed<'l> {
     lab: &'l Lab<'l>,
     pub(super) target: VolumeTarget,
     cell: Cell,
-}
-
-fn engine(what: &'static str) -> impl Fn(medfs::Error) -> Error {
-    move |source| Error::Engine { what: what.into(), source }
 }
 
 impl<'l> Bed<'l> {
@@ -35,20 +34,12 @@ impl<'l> Bed<'l> {
         let memory = Arc::new(MemNvram::new(bytes));
         let target = VolumeTarget::mount_with_nvram(Arc::new(device), memory, options);
         let cell = Cell {
-            format: CELL_FORMAT.into(),
-            experiment: lab.spec.name.clone(),
-            workload: workload.into(),
             scheme: scheme.name.clone(),
             variant: variant.into(),
-            program: concat!("medfs ", env!("CARGO_PKG_VERSION")).into(),
-            machine: Machine::here(),
-            seed: lab.settings.seed,
-            scale: lab.scale,
             options: scheme.options.clone(),
-            device: format!("memory, {mib} MiB, with an NVRAM of {bytes} bytes in memory"),
-            ..Cell::default()
+            ..lab.blank_cell(workload, format!("memory, {mib} MiB, with an NVRAM of {bytes} bytes in memory"))
         };
-        Ok(Bed { lab, target: target.map_err(engine("mounting"))?, cell })
+        Ok(Bed { lab, target: target.map_err(Error::engine("mounting"))?, cell })
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -67,7 +58,7 @@ impl<'l> Bed<'l> {
     /// Unmounts and keeps the cell; the name of its file.
     pub(super) fn finish(mut self) -> Result<String> {
         self.cell.stats = serde_json::to_value(self.stats()).ok();
-        self.target.unmount().map_err(engine("unmounting"))?;
+        self.target.unmount().map_err(Error::engine("unmounting"))?;
         self.lab.keep(&self.cell)
     }
 

@@ -1,7 +1,7 @@
 //! Fig. 7 to 9 and Table I: a file whose blocks are overwritten, by how much of them changes and how full the memory
 //! becomes before a checkpoint.
 
-use super::bed::Bed;
+use super::bed::{Bed, NVRAM};
 use super::jbd2::{Journal, Memory, Model, Update, Written};
 use super::traces::{Bytes, Differences, delta, difference};
 use crate::backend::{Open, Target};
@@ -12,8 +12,6 @@ use crate::random::Random;
 use crate::scheme::Scheme;
 use medfs_codec::{Codecs, PAGE_SIZE, Page};
 
-/// Bytes of the paper's memory.
-const NVRAM: f64 = 16.0 * 1024.0 * 1024.0;
 /// A memory may not be smaller.
 const LEAST_NVRAM: u64 = 64 << 10;
 /// Blocks between two looks of the timer at what is due.
@@ -63,7 +61,7 @@ impl<'l, 's> Paper<'l, 's> {
     }
 
     fn memory(&self) -> u64 {
-        ((NVRAM * self.lab.scale) as u64).max(LEAST_NVRAM)
+        ((NVRAM as f64 * self.lab.scale) as u64).max(LEAST_NVRAM)
     }
 
     /// What a journal writes until the last update; with a memory that is emptied at this threshold.

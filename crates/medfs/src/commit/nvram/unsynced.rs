@@ -5,7 +5,7 @@
 
 use super::NvramJournal;
 use crate::commit::Commit;
-use crate::commit::change_set::{ChangeSet, CommitSink, Naming, Request};
+use crate::commit::change_set::{ChangeSet, Naming, Request};
 use crate::commit::name_journal::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::Result;
@@ -37,12 +37,11 @@ impl Commit {
             .into_iter()
             .chain(self.inodes.dirty().into_iter().map(|i| i.ino));
         let due: BTreeSet<Ino> = due.collect();
-        // What is gone meanwhile, or cannot be read, is left out.
-        let files: Vec<_> = due.into_iter().filter_map(|ino| self.inode(ino).ok()).collect();
         // The list of what files need of each other is no user's file, and is made anew where it is missing.
         let wanted =
             |file: &Arc<Inode>| file.kind() == FileKind::Regular && !self.hiding().contains(file.ino);
-        let files: Vec<_> = files.into_iter().filter(wanted).collect();
+        // What is gone meanwhile, or cannot be read, is left out.
+        let files: Vec<_> = due.into_iter().filter_map(|ino| self.inode(ino).ok()).filter(wanted).collect();
         for some in files.chunks(MOST_TOGETHER) {
             self.check_writable()?;
             if !self.record_together(nvram, some)? && some.len() > 1 {
@@ -66,7 +65,7 @@ impl Commit {
             .map(|inode| Request { inode, purpose, naming: Naming::AsItWas })
             .collect();
         let (mut set, _) = ChangeSet::of_files(self, &requests)?;
-        set.ask(self, &*self.ways.sink as &dyn CommitSink);
+        set.ask(self, &*self.ways.sink);
         set.files.retain(|file| file.refused.is_none() && file.dirty);
         if set.files.is_empty() {
             return Ok(true);
