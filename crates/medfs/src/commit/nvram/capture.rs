@@ -212,9 +212,7 @@ impl<'s> Capture<'s> {
             });
             with_older.collect()
         });
-        let taken = self.take_fresh(on, state, fresh);
-        self.revoked.sort_unstable();
-        taken
+        self.take_fresh(on, state, fresh)
     }
 
     /// Takes pages as deltas, those that the record is to hold. Before the nodes: the others give these new addresses.
@@ -229,7 +227,7 @@ impl<'s> Capture<'s> {
             let number = u32::try_from(index).ok().filter(|_| index < compact);
             let fits = self.pages.len() < MOST_PAGES && bytes <= on.most && in_vain < MOST_IN_VAIN;
             let Some(number) = number.filter(|_| fits && on.admission != Admission::Nodes) else {
-                self.place(index, new);
+                self.to_place.push(index);
                 continue;
             };
             let slot = on.tree.find_slot_near(inode, near.as_ref(), index).map_err(|_| Left::Unreadable)?;
@@ -246,19 +244,11 @@ impl<'s> Capture<'s> {
                 }
                 None => {
                     in_vain += 1;
-                    self.place(index, new);
+                    self.to_place.push(index);
                 }
             }
         }
         if self.to_place.is_empty() || on.places { Ok(()) } else { Err(Left::Large) }
-    }
-
-    /// A page gets a block, and older records that hold it say nothing of it any more.
-    fn place(&mut self, index: u64, new: bool) {
-        self.to_place.push(index);
-        if !new {
-            self.revoked.push(index);
-        }
     }
 
     /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older
