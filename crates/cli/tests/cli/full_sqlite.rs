@@ -82,7 +82,10 @@ impl Database {
     }
 
     /// One transaction of a few rows; what it tried is known either way.
-    fn transact(&mut self, db: &Connection) -> rusqlite::Result<()> {
+    ///
+    /// A COMMIT that ends well after the daemon was `killed` acknowledges nothing: SQLite takes it for a
+    /// success where it cannot open the directory, whose fsync makes the removal of a journal durable.
+    fn transact(&mut self, db: &Connection, killed: &AtomicBool) -> rusqlite::Result<()> {
         let changes: Vec<_> = (0..1 + self.rng.below(6))
             .map(|_| {
                 self.next += 1;
@@ -103,11 +106,13 @@ impl Database {
             db.execute_batch("COMMIT")
         })();
         self.transactions += 1;
+        let acknowledged = result.is_ok() && !killed.load(Ordering::Acquire);
         for (row, version) in changes {
             let row = self.rows.entry(row).or_default();
-            match result {
-                Ok(()) => *row = Row { acknowledged: version, tried: Vec::new() },
-                Err(_) => row.tried.push(version),
+            if acknowledged {
+                *row = Row { acknowledged: version, tried: Vec::new() };
+            } else {
+                row.tried.push(version);
             }
         }
         if result.is_err() {
@@ -124,7 +129,7 @@ impl Database {
                     self.made = true;
                     connection = Some(db);
                 }),
-                Some(db) => self.transact(db),
+                Some(db) => self.transact(db, killed),
             };
             let Err(error) = result else { continue };
             if killed.load(Ordering::Acquire) {
