@@ -50,6 +50,7 @@ mod report;
 mod size;
 mod source;
 mod stat;
+mod survivor;
 mod target;
 mod trace;
 mod umount;

@@ -12,6 +12,7 @@ use crate::options;
 use crate::remount;
 use crate::size;
 use crate::source::{Closing, Source};
+use crate::survivor;
 use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
@@ -137,15 +138,14 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
 }
 
 /// What a power cut takes with `durability=adaptive`.
-fn may_be_lost(bounds: &LossBounds) -> String {
+fn may_be_lost(bounds: &LossBounds, logged: bool) -> String {
     let (age, bytes) = (size::time(bounds.age.as_secs_f64()), size::show(bounds.bytes));
     let most = match bounds.fsyncs {
         None => format!("{age} or {bytes}"),
         Some(fsyncs) => format!("{age}, {bytes} or {fsyncs} fsyncs"),
     };
-    format!(
-        "fsyncs return before they are durable: a power cut or a killed daemon loses at most the last {most} of changes"
-    )
+    let who = if logged { "a power cut" } else { "a power cut or a killed daemon" };
+    format!("fsyncs return before they are durable: {who} loses at most the last {most} of changes")
 }
 
 /// Divides the options between mount and engine.
@@ -183,6 +183,7 @@ fn mount(
 ) -> Result<(Session, Arc<Volume>, Closing)> {
     let source = Source::open(args, &mut config, &mut options)?;
     tell_ignored(args, &options);
+    survivor::resolve(&mut options);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
     if volume.superblock().has_old_layouts() {
@@ -192,7 +193,8 @@ fn mount(
         );
     }
     if volume.options().durability == DurabilityMode::Adaptive && !volume.is_read_only() {
-        errln!("medfs mount: {}", may_be_lost(&volume.options().loss));
+        let logged = volume.stats().survivor.is_some();
+        errln!("medfs mount: {}", may_be_lost(&volume.options().loss, logged));
     }
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(

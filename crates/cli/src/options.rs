@@ -158,9 +158,11 @@ pub(crate) fn unknown(option: &str) -> String {
 /// Options that change nothing without another one, and whether that is in force.
 type Companion = (&'static [&'static str], &'static str, fn(&MountOptions) -> bool);
 const COMPANIONS: &[Companion] = &[
-    (&["durability_age", "durability_bytes", "durability_fsyncs"], "durability=adaptive", |o| {
-        o.durability == DurabilityMode::Adaptive
-    }),
+    (
+        &["durability_age", "durability_bytes", "durability_fsyncs", "survivor_size"],
+        "durability=adaptive",
+        |o| o.durability == DurabilityMode::Adaptive,
+    ),
     (&["nvram_threshold", "nvram_mode", "nvram_admit", "nvram_commit"], "nvram=PATH", |o| o.nvram.is_some()),
     (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
 ];

@@ -12,7 +12,7 @@ use crate::exit::{self, Coded};
 use crate::options;
 use crate::trace::tap::Tap;
 use anyhow::{Result, bail};
-use medfs::MountOptions;
+use medfs::{MountOptions, Survivor};
 use medfs_fuse::{MountConfig, control};
 
 /// Options of the kernel's FUSE driver, which `mount(8)` reads from its list of mounts and hands over.
@@ -104,6 +104,9 @@ impl InForce {
             return Ok(mount.in_force() != self.mount.in_force());
         }
         volume.apply(option)?;
+        if volume.survivor == Survivor::Auto {
+            volume.survivor = self.volume.survivor.clone();
+        }
         // The kernel carries these out.
         volume.read_only = self.volume.read_only;
         (volume.sync, volume.dirsync) = (self.volume.sync, self.volume.dirsync);

@@ -1,6 +1,7 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
 use crate::content::Content;
+use crate::survivor;
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
@@ -90,9 +91,12 @@ pub(crate) fn open_volume(dev: Target, path: &Path, options: MountOptions) -> Re
 pub(crate) fn open_volume_at(
     dev: Target,
     path: &Path,
-    options: MountOptions,
+    mut options: MountOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
+    if !options.read_only {
+        survivor::resolve(&mut options);
+    }
     explain_no_volume(&*dev, path)?;
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }

@@ -71,13 +71,14 @@ pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
     Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode, FsyncMode, InPlace,
-    LossBounds, Mode, MountOptions, NvramOption, NvramPlace, PlacementPolicy, ReserveFiles, VictimPolicy,
+    LossBounds, Mode, MountOptions, NvramOption, NvramPlace, PlacementPolicy, ReserveFiles, Survivor,
+    VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::Hotness;
 pub use stats::{
     AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, NvramStats, RestoreStats, Stats,
-    Written, ZoneStats,
+    SurvivorStats, Written, ZoneStats,
 };
 pub use types::*;
 pub use upkeep::idle::IdleReport;

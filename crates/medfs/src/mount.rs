@@ -11,6 +11,7 @@ use crate::commit::flush::FlushPolicy;
 use crate::commit::fsync::FromBelow;
 use crate::commit::nvram::{Pending, pending};
 use crate::commit::recovery::{self, Records, RecoverySource};
+use crate::commit::survivor::{self, OpClock, Survivor};
 use crate::commit::{Commit, Ways};
 use crate::content::base_cache::BaseCache;
 use crate::content::page_cache::Pages;
@@ -28,7 +29,7 @@ use crate::map::Map;
 use crate::map::inode::Scope;
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{DirFsync, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
+use crate::options::{self, DirFsync, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
 use crate::profile::table::{MOST_FILES, Profiles};
 use crate::stats::Counters;
 use crate::tree::Tree;
@@ -59,8 +60,13 @@ pub(crate) fn mount(
     ways: Ways,
     gc: Arc<dyn Reclaim>,
 ) -> Result<Arc<Commit>> {
+    let clock: Arc<dyn Clock> = match &opts.survivor {
+        options::Survivor::In(_) => Arc::new(OpClock(clock)),
+        _ => clock,
+    };
     let mount = Mount { dev, opts, clock, scope: ways.scope() };
     let mut tree = mount.at_checkpoint()?;
+    let survivor = survivor::find(&tree);
     let memory = ways.nvram.as_ref().map(|nvram| nvram.memory());
     let pending = pending(&tree.sb, &tree.cp.lock().header, &tree.opts, memory)?;
     if let Err(error) = recover(&tree, pending) {
@@ -76,10 +82,14 @@ pub(crate) fn mount(
     if commit.read_only {
         return Ok(commit);
     }
-    match commit_recovered(&commit, gc) {
+    match commit_recovered(&commit, gc, survivor.as_deref()) {
         // What was recovered is shown, and stays on the volume as it is for the next mount.
         Err(Error::NoSpace) => commit.io.stop_writing("there is no room to write what was recovered"),
         done => done?,
+    }
+    if let Some(survivor) = survivor {
+        survivor.clone().begin(&commit)?;
+        let _ = commit.survivor.set(survivor);
     }
     Ok(commit)
 }
@@ -165,7 +175,7 @@ fn shows(tree: &Tree, source: &mut dyn RecoverySource) -> Result<bool> {
 
 /// Makes a checkpoint of what was recovered, where there is any, and begins to clean. What an fsync
 /// acknowledged fits, on volumes of this engine.
-fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>) -> Result<()> {
+fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Survivor>) -> Result<()> {
     if !commit.space.recovered() {
         return Err(Error::NoSpace);
     }
@@ -175,7 +185,11 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>) -> Result<()> {
     commit.hidden().list_recovered()?;
     // Those whose blocks other files need: these become durable first.
     commit.free_orphans_at_mount()?;
-    if commit.has_changes_to_commit() {
+    // Records follow the checkpoint in force until they are done again.
+    if let Some(log) = log {
+        log.after_roll_forward(commit)?;
+    }
+    if !log.is_some_and(Survivor::is_pending) && commit.has_changes_to_commit() {
         commit.checkpoint_now()?;
     }
     if commit.opts.seal { Ok(commit.allow_seals()?) } else { Ok(()) }

@@ -2,6 +2,7 @@
 
 pub use crate::commit::adaptive::AdaptiveStats;
 pub use crate::commit::nvram::NvramStats;
+pub use crate::commit::survivor::SurvivorStats;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -190,6 +191,8 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// What waits to be durable, with `durability=adaptive`.
     pub adaptive: Option<AdaptiveStats>,
+    /// What the log that outlives the daemon holds, with `durability=adaptive`.
+    pub survivor: Option<SurvivorStats>,
     /// What the NVRAM holds and took, with `nvram=`.
     pub nvram: Option<NvramStats>,
     /// Deltas.

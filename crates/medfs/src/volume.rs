@@ -106,6 +106,9 @@ impl Volume {
             return Ok(());
         }
         CheckpointSink.for_unmount(&self.commit)?;
+        if let Some(survivor) = self.commit.survivor.get() {
+            survivor.end()?;
+        }
         self.commit.end_nvram()
     }
 
@@ -207,6 +210,12 @@ impl Volume {
         &self.commit
     }
 
+    /// What an operation that changed something returns, once that is durable or in the log that outlives the process.
+    fn keep<R>(&self, returned: R) -> Result<R> {
+        self.commit.keep_up()?;
+        Ok(returned)
+    }
+
     /// Blocks that compression saves in a file (`i_compr_blocks`). Of this and the six calls below:
     /// `NotSupported` where the volume has no compression, `InvalidArgument` where the file is not
     /// compressed.
@@ -221,7 +230,8 @@ impl Volume {
         fs.write_back_compressed(ino)?;
         // What is cut later must need no room, which opening a cluster for the sake of its deltas would.
         restore_file(fs, ino)?;
-        fs.release_saved(ino)
+        let released = fs.release_saved(ino)?;
+        self.keep(released)
     }
 
     /// Whether that was done, so that the file cannot be written.
@@ -231,7 +241,8 @@ impl Volume {
 
     /// Takes the blocks again that [`Volume::release_saved_blocks`] gave back, and returns their number.
     pub fn reserve_saved_blocks(&self, ino: Ino) -> Result<u64> {
-        self.wanted().reserve_saved(ino)
+        let taken = self.wanted().reserve_saved(ino)?;
+        self.keep(taken)
     }
 
     /// Algorithm (see [`Algorithm`]) and log2 of the pages of a cluster; `NoAttribute` of a file that is not
@@ -242,7 +253,8 @@ impl Volume {
 
     /// Chooses these for a compressed file; `FileTooLarge` where it has blocks already.
     pub fn set_compress_option(&self, ino: Ino, algorithm: u8, log_cluster_size: u8) -> Result<()> {
-        self.wanted().set_compress_option(ino, algorithm, log_cluster_size)
+        self.wanted().set_compress_option(ino, algorithm, log_cluster_size)?;
+        self.keep(())
     }
 
     /// Writes a compressed file anew: its clusters compressed, or not. Only with `compress_mode=user`, else
@@ -261,7 +273,8 @@ impl Volume {
     /// are written. `FileTooLarge` where the file has blocks already, `InvalidArgument` where it is no regular
     /// file or an atomic write of it is open, `NotSupported` where it is compressed.
     pub fn set_pinned(&self, ino: Ino, pin: bool) -> Result<()> {
-        self.wanted().set_pinned(ino, pin)
+        self.wanted().set_pinned(ino, pin)?;
+        self.keep(())
     }
 
     /// Writes the pages of a range of bytes anew that lie apart, so that they lie together; returns the bytes
@@ -274,7 +287,8 @@ impl Volume {
 
     /// Sets the project id; `NotSupported` where the volume keeps none.
     pub fn set_project(&self, ino: Ino, project: u32) -> Result<()> {
-        self.wanted().set_project(ino, project)
+        self.wanted().set_project(ino, project)?;
+        self.keep(())
     }
 }
 

@@ -45,8 +45,15 @@ impl Checkpoint {
 impl Store {
     /// Writes the pack that makes every node and block placed so far count, with NAT, SIT and SSA before it,
     /// into the place of the older one, and durable: of `cp`, with these orphans. The caller keeps every
-    /// operation out. What the last checkpoint protected is free afterwards.
-    pub fn write_checkpoint(&self, cp: &mut Checkpoint, orphans: &[Ino], unmount: bool) -> Result<Freed> {
+    /// operation out. What the last checkpoint protected is free afterwards. `before` is told the version that
+    /// [`Store::version_in_footers`] will have, before the pack can count.
+    pub fn write_checkpoint(
+        &self,
+        cp: &mut Checkpoint,
+        orphans: &[Ino],
+        unmount: bool,
+        before: impl FnOnce(u64),
+    ) -> Result<Freed> {
         let meta = WriteTag::new(Cause::Meta, Temperature::Hot);
         let nat_blocks = self.nat.flush(&self.io, &mut cp.nat_journal)?;
         let mut segs = self.segs.lock();
@@ -61,6 +68,7 @@ impl Store {
             let refs: Vec<(BlockAddr, &Block)> = blocks.iter().map(|(a, b)| (*a, &**b)).collect();
             self.io.write_scattered(&refs, meta)?;
         }
+        before(version_of(&pack));
         let (last, first) = pack.split_last().expect("a pack has at least two blocks");
         let refs: Vec<(BlockAddr, &Block)> =
             first.iter().enumerate().map(|(i, b)| (start + i as u32, b)).collect();
@@ -221,6 +229,11 @@ impl Store {
 
 /// Freed runs shorter than this are not worth a discard (the kernel's granularity).
 const DISCARD_GRANULARITY: u32 = 16;
+
+/// The version in footers of nodes that follow a pack.
+fn version_of(pack: &[Block]) -> u64 {
+    ChainVersion::of(RawCheckpoint::in_block(&pack[0]), stored_checksum(&pack[0])).in_footers()
+}
 
 fn block_from(bytes: &[u8]) -> Block {
     let mut block = Block::ZERO;

@@ -48,6 +48,8 @@ struct State {
     cache: HashMap<Nid, NatEntry>,
     dirty: BTreeSet<Nid>,
     free: BTreeSet<Nid>,
+    /// Of them and others, those that inodes will want.
+    kept: BTreeSet<Nid>,
     /// Next NAT block to scan for free nids.
     scan: u32,
     /// Blocks scanned since anything free was found.
@@ -72,6 +74,23 @@ pub(crate) fn journal_entries(geo: &Geometry, journal: &RawJournal) -> Result<Ve
     entries.map(|e| Ok((e.nid.get(), parse(geo, e.nid.get(), &e.entry)?))).collect()
 }
 
+/// Takes the lowest nid out of the supply, of those that are not kept for inodes where there are others.
+fn next_free(state: &mut State) -> Option<Nid> {
+    let first = state.free.first().copied()?;
+    let others = || state.free.iter().find(|nid| !state.kept.contains(nid)).copied();
+    let nid = if state.kept.is_empty() { first } else { others().unwrap_or(first) };
+    state.free.remove(&nid);
+    Some(nid)
+}
+
+/// Records a nid that was free as a node of `ino`.
+fn take(state: &mut State, nid: Nid, ino: Ino) {
+    let version = state.cache.get(&nid).map_or(0, |e| e.version);
+    let entry = NatEntry { ino, addr: NEW_ADDR, version, checkpointed: false, fsynced_inode: false };
+    state.cache.insert(nid, entry);
+    state.dirty.insert(nid);
+}
+
 impl Nat {
     pub(crate) fn new(geo: &Geometry, bitmap: Vec<u8>, journal: &RawJournal, next_free: Nid) -> Result<Nat> {
         let mut state = State {
@@ -79,6 +98,7 @@ impl Nat {
             cache: HashMap::default(),
             dirty: BTreeSet::new(),
             free: BTreeSet::new(),
+            kept: BTreeSet::new(),
             scan: (next_free.min(geo.max_nid() - 1)) / ENTRIES_PER_BLOCK as u32,
             fruitless: 0,
             epoch: 0,
@@ -169,17 +189,8 @@ impl Nat {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some(nid) = state.free.pop_first() {
-                    let version = state.cache.get(&nid).map_or(0, |e| e.version);
-                    let entry = NatEntry {
-                        ino: ino.unwrap_or(nid),
-                        addr: NEW_ADDR,
-                        version,
-                        checkpointed: false,
-                        fsynced_inode: false,
-                    };
-                    state.cache.insert(nid, entry);
-                    state.dirty.insert(nid);
+                if let Some(nid) = next_free(&mut state) {
+                    take(&mut state, nid, ino.unwrap_or(nid));
                     return Ok(Some(nid));
                 }
                 if state.fruitless >= self.geo.nat_blocks() {
@@ -189,6 +200,26 @@ impl Nat {
             }
             self.gather_free(io)?;
         }
+    }
+
+    /// Takes a free nid for an inode: `wanted`, where that is free.
+    pub fn alloc_inode(&self, io: &Io, wanted: Option<Nid>) -> Result<Option<Nid>> {
+        if let Some(wanted) = wanted.filter(|&nid| self.geo.is_nid(nid))
+            && self.peek(io, wanted)?.addr == NULL_ADDR
+        {
+            let mut state = self.state.lock();
+            state.free.remove(&wanted);
+            if state.cache.get(&wanted).is_none_or(|entry| entry.addr == NULL_ADDR) {
+                take(&mut state, wanted, wanted);
+                return Ok(Some(wanted));
+            }
+        }
+        self.alloc(io, None)
+    }
+
+    /// Until this is called again, no nodes get these nids but inodes that want them.
+    pub fn keep(&self, nids: BTreeSet<Nid>) {
+        self.state.lock().kept = nids;
     }
 
     /// Takes a particular nid out of the supply (recovery names the inode it restores).

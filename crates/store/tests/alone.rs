@@ -54,7 +54,7 @@ fn write_nodes(store: &Store, fsync: bool) {
 
 fn checkpoint(store: &Store) {
     write_nodes(store, false);
-    let freed = store.write_checkpoint(&mut store.cp.lock(), &[], false).expect("a checkpoint");
+    let freed = store.write_checkpoint(&mut store.cp.lock(), &[], false, |_| ()).expect("a checkpoint");
     store.discard(freed).expect("nothing fails");
 }
 
@@ -202,7 +202,7 @@ fn once_writing_has_stopped_nothing_is_written() {
     make_inode(&store);
     store.io.stop_writing("a test says so");
     let before = device.written();
-    assert!(matches!(store.write_checkpoint(&mut store.cp.lock(), &[], false), Err(Error::ReadOnly)));
+    assert!(matches!(store.write_checkpoint(&mut store.cp.lock(), &[], false, |_| ()), Err(Error::ReadOnly)));
     assert_eq!(device.written(), before);
 }
 

@@ -57,7 +57,7 @@ fn write_all(store: &Store) {
 
 fn checkpoint(store: &Store) {
     write_all(store);
-    store.write_checkpoint(&mut store.cp.lock(), &[], false).expect("a checkpoint");
+    store.write_checkpoint(&mut store.cp.lock(), &[], false, |_| ()).expect("a checkpoint");
 }
 
 fn set_mtime(store: &Store, page: &Arc<NodePage>, millis: u32) {

@@ -34,13 +34,13 @@ struct Row {
     tried: Vec<u64>,
 }
 
-struct Database {
+pub(crate) struct Database {
     mode: &'static str,
     rng: Rng,
     rows: BTreeMap<i64, Row>,
     next: u64,
     made: bool,
-    transactions: u64,
+    pub(crate) transactions: u64,
     /// How often each of SQLite's extended codes was the answer.
     errors: BTreeMap<i32, u64>,
 }
@@ -121,7 +121,7 @@ impl Database {
         result
     }
 
-    fn run(&mut self, dir: &Path, stop: &AtomicBool, killed: &AtomicBool, refused: &AtomicBool) {
+    pub(crate) fn run(&mut self, dir: &Path, stop: &AtomicBool, killed: &AtomicBool, refused: &AtomicBool) {
         let mut connection = None;
         while !stop.load(Ordering::Acquire) {
             let result = match &connection {
@@ -146,7 +146,7 @@ impl Database {
     }
 
     /// Compares with what is there; that is what is known from now on.
-    fn verify(&mut self, dir: &Path, clean: bool) {
+    pub(crate) fn verify(&mut self, dir: &Path, clean: bool) {
         if !self.made {
             return;
         }
@@ -306,13 +306,9 @@ fn make_room(dir: &Path, pages: &mut [Pages]) {
     }
 }
 
-fn rounds(options: &str, count: u64, work: Duration) {
-    if !can_mount() {
-        return;
-    }
-    let seed = seed();
-    let s = Scratch::with_volume("100M");
-    let mut databases = MODES.map(|mode| Database {
+/// A database for each journal mode.
+pub(crate) fn databases(seed: u64) -> [Database; 4] {
+    MODES.map(|mode| Database {
         mode,
         rng: Rng::new(seed ^ mode.len() as u64),
         rows: BTreeMap::new(),
@@ -320,7 +316,16 @@ fn rounds(options: &str, count: u64, work: Duration) {
         made: false,
         transactions: 0,
         errors: BTreeMap::new(),
-    });
+    })
+}
+
+fn rounds(options: &str, count: u64, work: Duration) {
+    if !can_mount() {
+        return;
+    }
+    let seed = seed();
+    let s = Scratch::with_volume("100M");
+    let mut databases = databases(seed);
     let mut pages =
         [1, 2].map(|n| Pages { rng: Rng::new(seed ^ n << 40), fsynced: BTreeMap::new(), number: n << 32 });
     let mounted = Mounted::new(&s, options);

@@ -29,4 +29,5 @@ mod overwrite;
 mod readme;
 mod repair;
 mod rights;
+mod survivor;
 mod traces;

@@ -6,6 +6,7 @@
 use super::blocks::ClusterSlots;
 use super::pages::ClusterPages;
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState};
 use crate::profile::file_class::has_last_extension;
 use crate::types::FileFlags;
@@ -149,6 +150,7 @@ impl ClusterPages<'_> {
         self.add_saved(inode, -(saved as i64));
         self.space.release(saved);
         self.add_blocks(inode, -(saved as i64));
+        self.effects.note(Effect::Saved { ino: inode.ino, released: true });
         Ok(saved)
     }
 
@@ -171,6 +173,7 @@ impl ClusterPages<'_> {
         }
         self.set_released(inode, false);
         self.add_saved(inode, clusters.iter().map(ClusterSlots::saved).sum::<u64>() as i64);
+        self.effects.note(Effect::Saved { ino: inode.ino, released: false });
         Ok(reserved)
     }
 
@@ -220,6 +223,8 @@ impl ClusterPages<'_> {
             let stored = self.edit(inode, Dirty::Full, |r| wanted.store(r));
             debug_assert!(stored, "a compressed file has room for it");
             self.since.cut_trees.lock().insert(inode.ino);
+            let algorithm = algorithm as u8;
+            self.effects.note(Effect::Compression { ino: inode.ino, algorithm, log_cluster_size });
             Ok(())
         })
     }

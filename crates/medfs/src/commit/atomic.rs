@@ -7,8 +7,11 @@ use crate::commit::Commit;
 use crate::commit::change_set::{Naming, Request};
 use crate::content::placement::Purpose;
 use crate::error::{Posix, Result};
+use crate::map::effects::{Atomic, Effect};
+use crate::map::inode::{Inode, InodeState};
 use crate::map::page_versions::Draft;
 use medfs_format::Ino;
+use std::sync::Arc;
 
 impl Commit {
     /// Commits an open atomic write: all of its pages, or none.
@@ -26,6 +29,20 @@ impl Commit {
             false => None,
         };
         let request = Request { inode: &inode, purpose: Purpose::Atomic, naming: Naming::AsItWas };
-        self.one(request, |state| self.atomic_write(&inode).apply(state)).map(drop)
+        self.one(request, |state| self.apply_draft(&inode, state)).map(drop)
+    }
+
+    /// Makes the draft the file.
+    fn apply_draft(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+        let draft = state.pages.draft().filter(|_| self.effects.are_kept());
+        let told = draft.map(|draft| {
+            let pages: Vec<_> = draft.pages.iter().map(|(&index, page)| (index, page.clone())).collect();
+            (draft.kept, draft.size, pages)
+        });
+        self.atomic_write(inode).apply(state)?;
+        if let Some((kept, size, pages)) = told {
+            self.effects.note(Effect::Atomic(Atomic { ino: inode.ino, kept, size, pages: &pages }));
+        }
+        Ok(())
     }
 }

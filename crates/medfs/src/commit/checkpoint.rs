@@ -112,7 +112,11 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
     let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
     if done_already && !tree.has_changes() {
         // Pages that were overwritten in place leave nothing else to write.
-        return if tree.io.is_durable(tree.io.write_mark()) { Ok(()) } else { Ok(tree.io.flush()?) };
+        if !tree.io.is_durable(tree.io.write_mark()) {
+            tree.io.flush()?;
+        }
+        nothing_left(tree);
+        return Ok(());
     }
     let result = write_content(tree).and_then(|()| write_pack(tree, &mut cp, unmount));
     match &result {
@@ -122,6 +126,13 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
         Err(error) => tree.io.stop_writing(&format!("a checkpoint failed: {error}")),
     }
     result
+}
+
+/// Tells who keeps what operations did that all of it is durable.
+fn nothing_left(tree: &Tree) {
+    if let Some(log) = tree.effects.log() {
+        log.checkpointed(tree.version_in_footers());
+    }
 }
 
 /// Writes what the pack will name: pages of what is no regular file, and every dirty node.
@@ -138,11 +149,14 @@ fn write_content(tree: &Tree) -> Result<()> {
 }
 
 fn write_pack(tree: &Tree, cp: &mut Checkpoint, unmount: bool) -> Result<()> {
-    let freed = tree.store.write_checkpoint(cp, &tree.orphans.list(), unmount)?;
+    let log = tree.effects.log();
+    let noted = |version| log.into_iter().for_each(|log| log.checkpointing(version));
+    let freed = tree.store.write_checkpoint(cp, &tree.orphans.list(), unmount, noted)?;
     tree.since.committed();
     tree.name_journal.committed();
     tree.refs.committed();
     tree.above.checkpointed();
+    nothing_left(tree);
     *tree.last_checkpoint_at.lock() = tree.clock.monotonic();
     Counters::add(&tree.counters.checkpoints, 1);
     if tree.opts.discard {

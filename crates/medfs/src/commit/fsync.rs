@@ -17,6 +17,7 @@ use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome,
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::durability::{Fsync, Room, SyncPlan};
 use crate::commit::name_journal::{DirNames, NameJudge};
+use crate::commit::survivor::SurvivorStats;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};
 use crate::file_ops::above::MakeDurable;
@@ -310,9 +311,10 @@ impl Commit {
 
     /// Commits what fsyncs closed and left for later, as it is about to change.
     fn settle(&self) -> Result<()> {
+        let full = self.survivor.get().is_some_and(|survivor| survivor.is_full());
         let due = self.ways.scope() == Scope::Volume
             && self.ways.durability.on_change(self.clock.monotonic(), self.pages.dirty_bytes());
-        if due { CheckpointSink.now(self) } else { self.commit_closed() }
+        if due || full { CheckpointSink.now(self) } else { self.commit_closed() }
     }
 }
 
@@ -363,6 +365,19 @@ impl Commit {
     /// What waits to be durable; `None` where nothing is put off.
     pub(crate) fn adaptive_stats(&self) -> Option<AdaptiveStats> {
         self.ways.durability.stats(self.clock.monotonic(), self.pages.dirty_bytes())
+    }
+
+    /// What the log that outlives the process holds; `None` where there is none.
+    pub(crate) fn survivor_stats(&self) -> Option<SurvivorStats> {
+        self.survivor.get().map(|survivor| survivor.stats())
+    }
+
+    /// Before an operation returns: a commit, where that log does not hold what it did.
+    pub(crate) fn keep_up(&self) -> Result<()> {
+        match self.survivor.get() {
+            Some(survivor) if survivor.is_behind() => CheckpointSink.now(self),
+            _ => Ok(()),
+        }
     }
 
     /// Commits the files whose fsyncs were put off. What failed to be committed, and what came after it, is kept.

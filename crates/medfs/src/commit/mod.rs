@@ -20,6 +20,7 @@ pub(crate) mod name_journal;
 pub(crate) mod nvram;
 pub(crate) mod recovery;
 pub(crate) mod roll_forward_log;
+pub(crate) mod survivor;
 
 use crate::error::{Error, Result};
 use crate::map::inode::Scope;
@@ -35,7 +36,8 @@ use medfs_device::Nvram;
 use nvram::NvramJournal;
 use roll_forward_log::RollForwardLog;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use survivor::Survivor;
 
 /// The ways in which changes become durable. A checkpoint takes whatever the sink refuses.
 pub(crate) struct Ways {
@@ -53,6 +55,8 @@ pub(crate) struct Commit {
     pub(crate) tree: Tree,
     pub(crate) ways: Ways,
     committing: Committing,
+    /// The log that outlives the process, where there is one.
+    pub(crate) survivor: OnceLock<Arc<Survivor>>,
 }
 
 impl Deref for Commit {
@@ -111,7 +115,7 @@ impl Ways {
 
 impl Commit {
     pub(crate) fn over(tree: Tree, ways: Ways) -> Commit {
-        Commit { tree, ways, committing: Committing::default() }
+        Commit { tree, ways, committing: Committing::default(), survivor: OnceLock::new() }
     }
 
     /// After a mount that may write has brought back what there was: begins a journal in NVRAM where there is

@@ -9,6 +9,7 @@ use crate::content::placement::{Batch, Purpose};
 use crate::content::shift::Shift;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::types::{FallocateMode, FileFlags, Seek};
@@ -84,6 +85,7 @@ impl Content {
                 _ => return Err(Posix::NotSupported.into()),
             }
             self.touch_modified(inode);
+            self.effects.note(Effect::Fallocate { ino: inode.ino, mode, offset, len });
             Ok(None)
         })
     }

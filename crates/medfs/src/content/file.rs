@@ -7,6 +7,7 @@ use crate::content::Content;
 use crate::content::page_io::copy_out;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState, set_atime};
 use crate::options::Atime;
 use crate::profile::Wrote;
@@ -161,6 +162,8 @@ impl Content {
         if times == WriteTimes::Now {
             self.touch_modified(inode);
         }
+        let cached = times == WriteTimes::Kept;
+        self.effects.note(Effect::Write { ino: inode.ino, offset, data: &data[..bytes], cached });
         Ok(Written { bytes, dirtied: bytes == data.len() })
     }
 

@@ -7,6 +7,7 @@
 
 use crate::error::{Posix, Result};
 use crate::file_ops::FileOps;
+use crate::map::effects::Effect;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_store::Dirty;
@@ -48,6 +49,7 @@ impl FileOps {
             }
             self.edit(&inode, Dirty::Full, |r| r.i_inline ^= Inline::PIN_FILE.bits());
             self.touch_changed(&inode);
+            self.effects.note(Effect::Pinned { ino, pin });
             Ok(())
         })
     }

@@ -99,6 +99,6 @@ pub(crate) fn checkpoint(map: &Map) {
     let _ops = map.ops.write();
     let nodes = map.nodes.take_all_dirty();
     map.write_in_order(&nodes, NodeMarks::default()).expect("there is room");
-    map.store.write_checkpoint(&mut cp, &map.orphans.list(), false).expect("writes");
+    map.store.write_checkpoint(&mut cp, &map.orphans.list(), false, |_| ()).expect("writes");
     map.since.committed();
 }

@@ -14,6 +14,7 @@ pub(crate) mod alone;
 mod claims;
 pub(crate) mod cluster_marks;
 pub(crate) mod damage;
+pub(crate) mod effects;
 pub(crate) mod inode;
 pub(crate) mod journaled;
 pub(crate) mod memory;
@@ -30,6 +31,7 @@ pub(crate) mod xattr_area;
 use crate::ranks;
 use crate::stats::Counters;
 use damage::Damage;
+use effects::Effects;
 use inode::Inodes;
 use medfs_store::Store;
 use medfs_sync::{Ranked, RwLock};
@@ -52,6 +54,8 @@ pub(crate) struct Map {
     pub(crate) closed: AtomicBool,
     pub(crate) damage: Damage,
     pub(crate) counters: Counters,
+    /// Who keeps what operations did.
+    pub(crate) effects: Effects,
 }
 
 impl Map {
@@ -66,6 +70,7 @@ impl Map {
             closed: AtomicBool::new(false),
             damage: Damage::default(),
             counters: Counters::default(),
+            effects: Effects::default(),
             store,
         }
     }

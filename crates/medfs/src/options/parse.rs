@@ -5,6 +5,7 @@ use super::durability::OPTIONS as OF_DURABILITY;
 use super::list::OPTIONS;
 use super::nvram::OPTIONS as OF_NVRAM;
 use super::placing::OPTIONS as OF_PLACING;
+use super::survivor::OPTIONS as OF_SURVIVOR;
 use super::table::{Described, MountOption, unknown};
 use super::{DeltaMode, MountOptions, durability, ignored, nvram};
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
-    [OPTIONS, OF_DURABILITY, OF_NVRAM, OF_PLACING, OF_COMPRESSION].into_iter()
+    [OPTIONS, OF_DURABILITY, OF_SURVIVOR, OF_NVRAM, OF_PLACING, OF_COMPRESSION].into_iter()
 }
 
 impl MountOptions {

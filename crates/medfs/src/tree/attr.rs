@@ -4,6 +4,7 @@
 //! Kernel counterpart: `f2fs_setattr`, `f2fs_getattr`, `f2fs_setflags_common`.
 
 use crate::error::{Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState, set_atime, set_ctime, set_mtime};
 use crate::map::refs::Attempt;
 use crate::tree::Tree;
@@ -139,6 +140,8 @@ impl Tree {
             }
             set_ctime(r, set.ctime.unwrap_or(now));
         });
+        let size = set.size.filter(|_| !drafted);
+        self.effects.note(Effect::SetAttr { ino: inode.ino, set: SetAttr { size, ..*set } });
         if inode.is_dir() {
             // Roll-forward does not bring back a time that somebody set.
             self.name_journal.changed(inode.ino);
@@ -168,6 +171,7 @@ impl Tree {
             self.clusters().change_compression(&inode, state, old, new)?;
             self.edit(&inode, Dirty::Full, |r| r.i_flags = new.bits().into());
             self.touch_changed(&inode);
+            self.effects.note(Effect::Flags { ino, flags });
             Ok(())
         })
     }
@@ -189,6 +193,7 @@ impl Tree {
             return Err(Posix::NotSupported.into());
         }
         self.touch_changed(&inode);
+        self.effects.note(Effect::Project { ino, project });
         Ok(())
     }
 }

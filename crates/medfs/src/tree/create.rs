@@ -7,6 +7,7 @@
 
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::{Effect, OpLog};
 use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime};
 use crate::map::xattr_area::XattrArea;
 use crate::tree::Tree;
@@ -96,6 +97,11 @@ impl Tree {
             self.xref.named(&inode, &dir, &state);
         }
         self.touch_modified(&dir);
+        let ino = inode.ino;
+        self.effects.note(match target {
+            Some(target) => Effect::Symlink { ino, parent, name, target, uid: new.uid, gid: new.gid },
+            None => Effect::Create { ino, parent, name, new: *new },
+        });
         Ok(self.attr_held(&inode))
     }
 
@@ -109,6 +115,7 @@ impl Tree {
         let state = dir.lock.read();
         self.check_can_add(&dir, &state)?;
         let inode = self.new_inode(&dir, None, new, None)?;
+        self.effects.note(Effect::Tmpfile { ino: inode.ino, parent, new: *new });
         Ok(self.attr_held(&inode))
     }
 
@@ -123,7 +130,8 @@ impl Tree {
     ) -> Result<Arc<Inode>> {
         let inherited = self.inherit(dir, new)?;
         self.space.reserve_node(true)?;
-        let ino = match self.nat.alloc(&self.io, None) {
+        let wanted = self.effects.log().and_then(OpLog::wanted);
+        let ino = match self.nat.alloc_inode(&self.io, wanted) {
             Ok(Some(ino)) => ino,
             other => {
                 self.space.release_node(true);

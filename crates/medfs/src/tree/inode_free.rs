@@ -9,6 +9,7 @@
 //! Kernel counterpart: `f2fs_evict_inode`, `f2fs_acquire_orphan_inode`, `recover_orphan_inode`.
 
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
 use crate::stats::Counters;
@@ -51,6 +52,7 @@ impl Tree {
         }
         self.destroy(inode, &mut state)?;
         self.orphans.remove(inode.ino);
+        self.effects.note(Effect::Freed { ino: inode.ino });
         Ok(())
     }
 
@@ -76,7 +78,7 @@ impl Tree {
     /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read
     /// stay orphans, for a mount that can.
     pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
-        for ino in self.orphans.list() {
+        for ino in self.orphans.list().into_iter().filter(|&ino| !self.inodes.is_held(ino)) {
             let freed = match self.free_orphan_at_mount(ino) {
                 // What it is made from would have to be written first: the next mount may have the room.
                 Err(Error::NoSpace) => Ok(()),

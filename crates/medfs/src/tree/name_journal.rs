@@ -21,7 +21,9 @@
 use crate::error::Result;
 use crate::map::Map;
 use crate::map::inode::Inode;
+use crate::profile::file_class;
 use medfs_format::Ino;
+use medfs_format::node::{Advise, RawInode};
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -324,6 +326,11 @@ impl Map {
         inode.wb.is_locked()
             || self.nat.peek(&self.io, inode.ino).map_or(true, |e| e.checkpointed || e.fsynced_inode)
     }
+}
+
+/// Whether an inode, with one link, says that this is its name, and has said so since before the last checkpoint.
+pub(crate) fn names_rightly(r: &RawInode, parent: Ino, name: &[u8]) -> bool {
+    r.i_pino.get() == parent && file_class::is_named(r, name) && !r.advise().contains(Advise::LOST_PINO)
 }
 
 #[cfg(test)]

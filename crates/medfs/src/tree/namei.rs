@@ -9,6 +9,7 @@
 use crate::dir::Found;
 use crate::dir::{Dir, directory};
 use crate::error::{Error, Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState, set_ctime};
 use crate::map::refs::Attempt;
 use crate::tree::Tree;
@@ -177,6 +178,7 @@ impl Tree {
             self.orphans.remove(ino);
         }
         self.touch_modified(&dir);
+        self.effects.note(Effect::Link { ino, parent, name });
         self.inodes.hold(ino, 1);
         Ok(self.attr_seen(&inode, &state))
     }
@@ -228,6 +230,7 @@ impl Tree {
         if inode.nlink() == 0 && !is_dir {
             self.name_journal.lost(dir.ino, name, || self.durable_if_unlinked(&inode));
         }
+        self.effects.note(Effect::Remove { ino: inode.ino, parent, name, directory: is_dir });
         drop((state, dir_state, op));
         self.free_if_unused(&inode);
         Ok(Attempt::Done(()))

@@ -9,14 +9,14 @@
 use crate::dir::{Dir, directory};
 use crate::dir::{Found, Search};
 use crate::error::{Posix, Result};
+use crate::map::effects::{Effect, Renamed};
 use crate::map::inode::{Inode, InodeState, set_ctime};
 use crate::map::refs::Attempt;
-use crate::profile::file_class;
 use crate::tree::Tree;
-use crate::tree::name_journal::Move;
+use crate::tree::name_journal::{Move, names_rightly};
 use crate::tree::namei::{LINK_MAX, StateGuard, add_links, check_new_name};
 use crate::types::{NewFile, RenameFlags};
-use medfs_format::node::{Advise, FileKind, RawInode};
+use medfs_format::node::{Advise, FileKind};
 use medfs_format::{FormatError, Ino, Structure};
 use medfs_store::Dirty;
 use std::sync::Arc;
@@ -41,11 +41,6 @@ impl Pair<'_> {
     fn target(&mut self) -> &mut InodeState {
         self.new.as_deref_mut().unwrap_or(&mut self.old)
     }
-}
-
-/// Whether an inode, with one link, says that this is its name, and has said so since before the last checkpoint.
-fn names_rightly(r: &RawInode, parent: Ino, name: &[u8]) -> bool {
-    r.i_pino.get() == parent && file_class::is_named(r, name) && !r.advise().contains(Advise::LOST_PINO)
 }
 
 /// The directories that are above each side, itself the first.
@@ -162,6 +157,7 @@ impl Tree {
         rename.check(&mut dirs)?;
         if flags.contains(RenameFlags::EXCHANGE) {
             rename.exchange(&mut dirs, &mut named)?;
+            rename.tell(dirs.source());
             return Ok(Attempt::Done(()));
         }
         rename.check_kinds(&named)?;
@@ -169,6 +165,7 @@ impl Tree {
             return Ok(Attempt::Shared(needed, 0..u64::MAX));
         }
         rename.apply(&mut dirs, &mut named)?;
+        rename.tell(dirs.source());
         drop((named, dirs, renames, op));
         if let Some(replaced) = &replaced {
             self.free_if_unused(replaced);
@@ -245,6 +242,17 @@ impl Rename<'_> {
         } else {
             Ok(())
         }
+    }
+
+    /// Tells of what was done.
+    fn tell(&self, source: &InodeState) {
+        let Rename { tree, old, new, flags, .. } = *self;
+        let is_white = flags.contains(RenameFlags::WHITEOUT) && tree.effects.are_kept();
+        let there = || Dir::of(tree, &old.dir).find(source, old.name).ok().flatten().map(|found| found.ino);
+        let whiteout = if is_white { there() } else { None };
+        let (ino, replaced) = (self.inode.ino, self.replaced.map(|replaced| replaced.ino));
+        let (from, to) = ((old.dir.ino, old.name), (new.dir.ino, new.name));
+        tree.effects.note(Effect::Rename(Renamed { ino, replaced, whiteout, from, to, flags }));
     }
 
     /// Checks that the one inode may take the other one's place.

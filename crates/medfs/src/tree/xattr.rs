@@ -7,6 +7,7 @@
 //! Kernel counterpart: `xattr.c`, `acl.c`.
 
 use crate::error::{Posix, Result};
+use crate::map::effects::Effect;
 use crate::map::inode::Inode;
 use crate::map::xattr_area::XattrArea;
 use crate::tree::Tree;
@@ -78,6 +79,7 @@ impl Tree {
                 _ => self.xattrs(&inode).set_value(index, rest, value, mode)?,
             }
             self.touch_changed(&inode);
+            self.effects.note(Effect::Xattr { ino, name, value, mode });
             Ok(())
         })
     }

@@ -16,7 +16,7 @@ use crate::volume::Volume;
 impl Volume {
     /// Ends an operation that gave an inode a name and took a hold.
     fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
-        match self.commit.sync_names(&[parent]) {
+        match self.commit.sync_names(&[parent]).and_then(|()| self.keep(())) {
             Ok(()) => Ok(attr),
             Err(error) => {
                 self.release(attr.ino, 1);
@@ -57,7 +57,8 @@ impl Files for Volume {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.wanted().setattr(ino, set)
+        let attr = self.wanted().setattr(ino, set)?;
+        self.keep(attr)
     }
 
     fn create(&self, parent: Ino, name: &[u8], new: &NewFile) -> Result<Attr> {
@@ -67,7 +68,8 @@ impl Files for Volume {
     }
 
     fn tmpfile(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
-        self.wanted().tmpfile(parent, new)
+        let attr = self.wanted().tmpfile(parent, new)?;
+        self.keep(attr)
     }
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
@@ -89,13 +91,15 @@ impl Files for Volume {
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.wanted().unlink(parent, name)?;
-        self.commit.sync_names(&[parent])
+        self.commit.sync_names(&[parent])?;
+        self.keep(())
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.wanted().rmdir(parent, name)?;
-        self.commit.sync_names(&[parent])
+        self.commit.sync_names(&[parent])?;
+        self.keep(())
     }
 
     fn rename(
@@ -109,7 +113,8 @@ impl Files for Volume {
         self.commit.hiding().refuse(parent, name, Posix::NotFound)?;
         self.commit.hiding().refuse(new_parent, new_name, Posix::NotPermitted)?;
         self.wanted().rename(parent, name, new_parent, new_name, flags)?;
-        self.commit.sync_names(&[parent, new_parent])
+        self.commit.sync_names(&[parent, new_parent])?;
+        self.keep(())
     }
 
     fn readdir(&self, ino: Ino, position: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
@@ -123,15 +128,17 @@ impl Files for Volume {
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let written = self.wanted().write(ino, offset, data, WriteTimes::Now)?;
         self.commit.sync_written(ino)?;
-        Ok(written)
+        self.keep(written)
     }
 
     fn write_cached(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.wanted().write(ino, offset, data, WriteTimes::Kept)
+        let written = self.wanted().write(ino, offset, data, WriteTimes::Kept)?;
+        self.keep(written)
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.wanted().fallocate(ino, mode, offset, len)
+        self.wanted().fallocate(ino, mode, offset, len)?;
+        self.keep(())
     }
 
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
@@ -141,7 +148,7 @@ impl Files for Volume {
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let copied = self.wanted().copy_range(from, from_offset, to, to_offset, len)?;
         self.commit.sync_written(to)?;
-        Ok(copied)
+        self.keep(copied)
     }
 
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
@@ -176,7 +183,7 @@ impl Files for Volume {
         if is_tree {
             ars::learn(&self.commit);
         }
-        Ok(())
+        self.keep(())
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
@@ -184,11 +191,12 @@ impl Files for Volume {
         if ars::is_tree(&self.commit, ino, name) {
             ars::learn(&self.commit);
         }
-        Ok(())
+        self.keep(())
     }
 
     fn set_flags(&self, ino: Ino, flags: FileFlags) -> Result<()> {
-        self.wanted().set_flags(ino, flags)
+        self.wanted().set_flags(ino, flags)?;
+        self.keep(())
     }
 
     fn atomic_start(&self, ino: Ino) -> Result<()> {

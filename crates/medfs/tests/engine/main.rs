@@ -49,5 +49,6 @@ mod shift;
 mod similar;
 mod sqlite_deltas;
 mod strict_names;
+mod survivor;
 mod windows;
 mod write_cost;

@@ -1,0 +1,79 @@
+//! Where the log lies that outlives the daemon, with `survivor=auto`: a directory of the user in a file system in
+//! memory, which is empty after the machine was started.
+
+use medfs::{DurabilityMode, MountOptions, Survivor};
+use rustix::fs::{StatFs, statfs};
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Types of file systems in memory, as statfs(2) has them: tmpfs, ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Puts a directory in the place of `survivor=auto`, and makes it where a log will be made.
+pub(crate) fn resolve(options: &mut MountOptions) {
+    if options.survivor != Survivor::Auto {
+        return;
+    }
+    let makes = options.durability == DurabilityMode::Adaptive && !options.read_only;
+    match place(makes) {
+        Ok(Some(dir)) => options.survivor = Survivor::In(dir),
+        Ok(None) if makes => errln!(
+            "medfs mount: no file system in memory was found for survivor=auto: a daemon that is killed loses what is not durable"
+        ),
+        Ok(None) => {}
+        Err(error) => errln!(
+            "medfs mount: survivor=auto finds no place: {error}; a daemon that is killed loses what is not durable"
+        ),
+    }
+}
+
+/// The directory; `None` where there is none.
+fn place(make: bool) -> io::Result<Option<PathBuf>> {
+    let Some(dir) = candidates().into_iter().find(|dir| dir.parent().is_some_and(is_in_memory)) else {
+        return Ok(None);
+    };
+    match fs::symlink_metadata(&dir) {
+        Ok(meta) if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 => {
+            let why = format!("{} is no directory of this user's alone", dir.display());
+            Err(io::Error::other(why))
+        }
+        Ok(_) => Ok(Some(dir)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+            DirBuilder::new().mode(0o700).create(&dir)?;
+            Ok(Some(dir))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let user = geteuid();
+    let shared = PathBuf::from(format!("/dev/shm/medfs-{}", user.as_raw()));
+    if user.is_root() {
+        return vec!["/run/medfs".into(), shared];
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    runtime.map(|dir| dir.join("medfs")).into_iter().chain([shared]).collect()
+}
+
+fn is_in_memory(dir: &Path) -> bool {
+    statfs(dir).is_ok_and(|StatFs { f_type, .. }| IN_MEMORY.contains(&(f_type as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_place_stays_and_posix_makes_none() {
+        let mut options = MountOptions { survivor: Survivor::Off, ..MountOptions::default() };
+        resolve(&mut options);
+        assert_eq!(options.survivor, Survivor::Off);
+        assert!(candidates().iter().all(|dir| dir.is_absolute()));
+        assert!(!is_in_memory(Path::new("/proc")) && !is_in_memory(Path::new("/none")));
+    }
+}

@@ -1,0 +1,58 @@
+//! `survivor=`: the log in memory that outlives the daemon.
+
+use super::MountOptions;
+use super::list::{show_bytes, size};
+use super::table::Form::Value;
+use super::table::MountOption;
+use std::path::PathBuf;
+
+/// Where operations are kept that are acknowledged and not durable (`survivor=`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Survivor {
+    /// Where the front end thinks fit. The library alone keeps none.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// In a file in this directory, which should be in memory.
+    In(PathBuf),
+}
+
+/// Least for `survivor_size`.
+const BYTES_MIN: u64 = 64 << 10;
+
+pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
+    MountOption {
+        name: "survivor",
+        form: Value("auto|off|DIR"),
+        accepts: "auto, off, or a directory in memory as an absolute path",
+        default: "auto",
+        help: "With durability=adaptive, where operations are logged that are not durable yet, so that none is lost when the daemon is killed. auto: /run/medfs, or the user's runtime directory. Any mount replays what it finds there.",
+        set: |o, value| {
+            let place = match value {
+                "auto" => Survivor::Auto,
+                "off" => Survivor::Off,
+                dir if dir.starts_with('/') => Survivor::In(dir.into()),
+                _ => return false,
+            };
+            o.survivor = place;
+            true
+        },
+        show: |o| {
+            vec![match &o.survivor {
+                Survivor::Auto => "auto".into(),
+                Survivor::Off => "off".into(),
+                Survivor::In(dir) => dir.display().to_string(),
+            }]
+        },
+    },
+    MountOption {
+        name: "survivor_size",
+        form: Value("SIZE"),
+        accepts: "a number of bytes, or one with K, M or G, at least 64K",
+        default: "32M",
+        help: "Most bytes of memory that this log takes. When they are used, the next operation waits for a commit.",
+        set: |o, value| size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.survivor_bytes = n).is_some(),
+        show: |o| vec![show_bytes(o.survivor_bytes)],
+    },
+];
