@@ -75,6 +75,12 @@ pub(crate) struct Atomic<'a> {
 
 /// Keeps what operations did.
 pub(crate) trait OpLog: Send + Sync {
+    /// This thread begins an operation: until it ends, it is told one time.
+    fn begins(&self);
+
+    /// It ends.
+    fn ends(&self);
+
     /// An operation did this. It cannot fail any more, so this does not either.
     fn note(&self, effect: &Effect<'_>);
 

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::map::Map;
+use crate::map::effects::OpLog;
 use medfs_store::Io;
 use medfs_sync::RwLockReadGuard;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Op<'a> {
     _guard: RwLockReadGuard<'a, ()>,
     io: &'a Io,
+    log: Option<&'a dyn OpLog>,
 }
 
 impl Drop for Op<'_> {
@@ -21,13 +23,19 @@ impl Drop for Op<'_> {
         if std::thread::panicking() {
             self.io.stop_writing("an operation panicked");
         }
+        if let Some(log) = self.log {
+            log.ends();
+        }
     }
 }
 
 impl Map {
     /// Takes the operation lock alone, for callers that made room before taking their first lock.
     pub(crate) fn op(&self) -> Result<Op<'_>> {
-        let op = Op { _guard: self.ops.read(), io: &self.io };
+        let op = Op { _guard: self.ops.read(), io: &self.io, log: self.effects.log() };
+        if let Some(log) = op.log {
+            log.begins();
+        }
         self.check_writable()?;
         Ok(op)
     }

@@ -330,6 +330,14 @@ impl Survivor {
 }
 
 impl OpLog for Survivor {
+    fn begins(&self) {
+        clock::begins();
+    }
+
+    fn ends(&self) {
+        clock::ends();
+    }
+
     fn note(&self, effect: &Effect<'_>) {
         let state = &mut *self.state.lock();
         match &mut state.mode {
