@@ -46,11 +46,12 @@ pub(crate) enum Command {
     /// Show the state of a volume and, if it is mounted, what it has written
     #[command(after_long_help = STAT_HELP)]
     Stat(StatArgs),
-    /// Print the type, UUID and label of the volume on a device, for udev and scripts; exits with 2 if there is
-    /// none
+    /// Print the type, UUID and label of the volume on a device, for udev and scripts; exits with 2 without one
     Probe(ProbeArgs),
     /// Write all changes of a mounted volume to its device
     Sync(DirArgs),
+    /// Tell a mounted volume that power may fail, or is back
+    Power(crate::power::PowerArgs),
     /// Record what applications do to their files; import, inspect and export such traces
     Trace(crate::trace::args::TraceArgs),
     /// Replay a trace on combinations of mount options and on other file systems, and verify the result
@@ -82,8 +83,7 @@ pub(crate) struct MkfsArgs {
     /// Make a plain F2FS volume, which the kernel can mount too, instead of one with deltas
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Size of the image file, which is created if it does not exist: a number with K, M, G or T (powers of
-    /// 1024)
+    /// Size of the image file, which is created if it is missing: a number with K, M, G or T (powers of 1024)
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
     /// Volume label

@@ -40,6 +40,7 @@ mod mount;
 mod nvram;
 mod options;
 mod outcome;
+mod power;
 mod probe;
 mod progress;
 mod put;
@@ -113,6 +114,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
+        Command::Power(a) => exit::run("power", exit::FAILURE, || power::run(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),
         Command::Ars(a) => exit::run("ars", exit::FAILURE, || ars::run(&a)),

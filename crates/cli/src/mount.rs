@@ -21,6 +21,8 @@ use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
+use rustix::mount::MountFlags;
+use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -120,7 +122,8 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
         let _ = rustix::process::setsid();
     }
     // Before the mount can be seen: a signal that comes while mounting waits.
-    let signals = Signals::new([SIGTERM, SIGINT]).context("cannot wait for signals")?;
+    let signals =
+        Signals::new([SIGTERM, SIGINT, Signal::POWER.as_raw()]).context("cannot wait for signals")?;
     let (session, volume, closing) = mount(args, config, options, &Arc::new(tap))?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     let watchdog = Watchdog::start(&args.dir);
@@ -171,6 +174,11 @@ fn parse_options(args: &MountArgs) -> Result<(MountConfig, MountOptions, Tap)> {
         }
     }
     of_volume.parse(&for_engine.join(",")).map_err(|e| usage(&e))?;
+    if of_volume.durability == DurabilityMode::Adaptive {
+        // The kernel asks for an fsync then, which must not be put off.
+        of_volume.sync |= config.flags.contains(MountFlags::SYNCHRONOUS);
+        of_volume.dirsync |= config.flags.contains(MountFlags::DIRSYNC);
+    }
     config.more_options = tap.in_force();
     Ok((config, of_volume, tap))
 }
@@ -287,6 +295,15 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Clos
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for signal in signals.forever() {
+                if signal == Signal::POWER.as_raw() {
+                    tracing::warn!(
+                        "power may fail: fsyncs are durable before they return, until 'medfs power ok'"
+                    );
+                    if let Err(e) = volume.set_low_power(true) {
+                        tracing::error!("cannot write back all changes: {e}");
+                    }
+                    continue;
+                }
                 tracing::info!(signal, "unmounting");
                 if let Err(e) = unmounter.unmount() {
                     tracing::warn!("{e}; it is detached: it ends with the last process that uses it");

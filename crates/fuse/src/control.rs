@@ -25,6 +25,10 @@ pub(crate) const SYNC: Opcode = opcode::none(GROUP, 1);
 pub(crate) const STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 2);
 /// Reads a piece of what is known of a file: asked of the file itself.
 pub(crate) const FILE_STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 3);
+/// Power may fail: see [`power`].
+pub(crate) const POWER_LOW: Opcode = opcode::none(GROUP, 4);
+/// Power is back.
+pub(crate) const POWER_OK: Opcode = opcode::none(GROUP, 5);
 /// What [`IDENTIFY`] answers.
 pub(crate) const MAGIC: u32 = 0x6d65_6466;
 /// Bytes of statistics in one piece; an ioctl's structure is below 16 KiB.
@@ -82,6 +86,17 @@ fn sync_ioctl(file: &File) -> io::Result<()> {
 }
 
 #[allow(unsafe_code)]
+fn power_ioctl(file: &File, low: bool) -> io::Result<()> {
+    // SAFETY: the numbers say that there is no argument.
+    Ok(unsafe {
+        match low {
+            true => rustix::ioctl::ioctl(file, NoArg::<POWER_LOW>::new()),
+            false => rustix::ioctl::ioctl(file, NoArg::<POWER_OK>::new()),
+        }
+    }?)
+}
+
+#[allow(unsafe_code)]
 fn stats_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
     // SAFETY: the number carries the size of StatsPage, which is plain bytes.
     Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<STATS, StatsPage>::new(page)) }?)
@@ -108,6 +123,18 @@ pub fn sync(dir: &Path) -> Result<()> {
     // The kernel's page cache first: on a plain mount its part of syncfs works, only the daemon is not told.
     rustix::fs::syncfs(&file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))?;
     sync_ioctl(&file).map_err(Error::io("syncing the volume"))
+}
+
+/// Power may fail (`low`): everything is made durable, and until power is back each fsync before it returns.
+/// The owner of the volume's root directory may say so, and root.
+pub fn power(dir: &Path, low: bool) -> Result<()> {
+    let file = open(dir)?;
+    if low {
+        rustix::fs::syncfs(&file)
+            .map_err(io::Error::from)
+            .map_err(Error::io("writing the page cache back"))?;
+    }
+    power_ioctl(&file, low).map_err(Error::io("telling the daemon of the power"))
 }
 
 /// The statistics of the volume a directory is on, as JSON.

@@ -191,6 +191,8 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// What waits to be durable, with `durability=adaptive`.
     pub adaptive: Option<AdaptiveStats>,
+    /// Whether power may fail, so that nothing is put off.
+    pub low_power: bool,
     /// What the log that outlives the daemon holds, with `durability=adaptive`.
     pub survivor: Option<SurvivorStats>,
     /// What the NVRAM holds and took, with `nvram=`.

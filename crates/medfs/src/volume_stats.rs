@@ -36,6 +36,7 @@ impl Volume {
             shared_nodes,
             shared_inodes,
             adaptive: self.commit.adaptive_stats(),
+            low_power: self.commit.low_power.load(Ordering::Relaxed),
             survivor: self.commit.survivor_stats(),
             nvram: self.commit.ways.nvram.as_ref().map(|nvram| nvram.stats(&self.commit)),
             deltas: fs.deltas.counters.stats(&fs.base_cache),

@@ -483,7 +483,7 @@ fn threads_on_the_same_files_and_names() {
     }
 }
 
-/// What a thread knows of its files: the content that was acknowledged, and what an operation that failed may have made.
+/// What a thread knows of its files: what was acknowledged, and what an operation that failed may have made.
 type Known = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;
 
 /// Operations on a thread's own files until one fails.

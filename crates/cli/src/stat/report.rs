@@ -24,6 +24,7 @@ impl<'a> Report<'a> {
         report.summary(derived);
         report.writing();
         report.adaptive();
+        report.survivor();
         report.nvram();
         report.deltas(derived);
         report.caches(derived);
@@ -174,6 +175,22 @@ impl<'a> Report<'a> {
         self.count("  by bytes", "adaptive.commits_by_bytes", "durability_bytes; a write waited");
         self.count("  by fsyncs", "adaptive.commits_by_fsyncs", "durability_fsyncs; an fsync waited");
         self.count("  for room", "adaptive.commits_for_room", "nearly full; an fsync waited");
+    }
+
+    fn survivor(&mut self) {
+        if at(self.stats, "survivor").is_null() {
+            return;
+        }
+        self.section("The log of what is not durable, in memory that outlives the daemon");
+        let place = at(self.stats, "survivor.place").as_str().unwrap_or("-").to_owned();
+        self.row("file", &place, "");
+        let (used, limit) = (self.number("survivor.used"), self.number("survivor.limit"));
+        self.row("in use", &size::show(used), &format!("of {}", size::show(limit)));
+        self.count("operations recorded", "survivor.records", "since the mount");
+        self.some("  that waited", "survivor.waited", "for a commit, as the log was full");
+        self.some("  not recorded", "survivor.unrecorded", "they waited for a commit after they were done");
+        self.some("replayed at the mount", "survivor.replayed", "a daemon had been killed");
+        self.some("  not replayed", "survivor.failed", "the log was kept");
     }
 
     fn deltas(&mut self, derived: &Derived) {

@@ -116,3 +116,116 @@ fn without_the_log_a_kill_loses_what_is_not_durable() {
         mounted.unmount();
     }
 }
+
+const NO_LOG: &str = "durability=adaptive,survivor=off";
+
+/// Writes a file, with an fsync.
+fn fsync_file(mounted: &Mounted, name: &str) {
+    let mut file = File::create(mounted.dir.join(name)).unwrap();
+    file.write_all(name.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Mounts, does something, kills the daemon without a log; whether a file is there after another mount.
+fn is_kept(options: &str, name: &str, act: impl FnOnce(&Mounted)) -> bool {
+    let s = Scratch::with_volume("128M");
+    let mounted = Mounted::new(&s, options);
+    act(&mounted);
+    mounted.kill();
+    drop(mounted);
+    let mounted = Mounted::new(&s, NO_LOG);
+    let kept = fs::read(mounted.dir.join(name)).is_ok_and(|content| content == name.as_bytes());
+    mounted.unmount();
+    kept
+}
+
+#[test]
+fn what_is_synchronous_is_durable_without_a_log() {
+    if !can_mount() {
+        return;
+    }
+    let write = |mounted: &Mounted, flags: i32| {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let mut file = std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags)
+            .open(mounted.dir.join("f"))
+            .unwrap();
+        file.write_all(b"f").unwrap();
+        file
+    };
+    assert!(!is_kept(NO_LOG, "f", |m| fsync_file(m, "f")), "an fsync alone waits");
+    assert!(is_kept(NO_LOG, "f", |m| drop(write(m, libc::O_SYNC))), "O_SYNC");
+    assert!(is_kept(NO_LOG, "f", |m| {
+        fsync_file(m, "f");
+        medfs().arg("sync").arg(&m.dir).assert().success();
+    }));
+    assert!(is_kept(&format!("{NO_LOG},sync"), "f", |m| drop(write(m, 0))), "the option sync");
+    assert!(is_kept(&format!("{NO_LOG},dirsync"), "f", |m| {
+        fsync_file(m, "f");
+        File::create(m.dir.join("a name that is durable")).unwrap();
+    }));
+    assert!(is_kept(NO_LOG, "f", |m| {
+        File::create(m.dir.join("f")).unwrap();
+        let flagged = std::process::Command::new("chattr").arg("+S").arg(m.dir.join("f")).status().unwrap();
+        assert!(flagged.success());
+        drop(write(m, 0));
+    }));
+}
+
+#[test]
+fn an_unmount_and_a_sigterm_commit_first() {
+    if !can_mount() {
+        return;
+    }
+    for terminate in [false, true] {
+        let s = Scratch::with_volume("128M");
+        let logs = Logs(logs(&s));
+        let mounted = Mounted::new(&s, &format!("durability=adaptive,survivor={}", logs.0.display()));
+        fsync_file(&mounted, "f");
+        fs::write(mounted.dir.join("g"), "g").unwrap();
+        assert_eq!(fs::read_dir(&logs.0).unwrap().count(), 1);
+        if terminate {
+            mounted.signal(rustix::process::Signal::TERM);
+            mounted.ended();
+        } else {
+            mounted.unmount();
+        }
+        assert_eq!(fs::read_dir(&logs.0).unwrap().count(), 0);
+        for name in ["/f", "/g"] {
+            assert_eq!(output(&["get"], &[&s.image(), name.as_ref(), "-".as_ref()]), name[1..]);
+        }
+    }
+}
+
+#[test]
+fn when_power_may_fail_nothing_is_put_off_until_it_is_back() {
+    if !can_mount() {
+        return;
+    }
+    let power = |mounted: &Mounted, state: &str| {
+        medfs().args(["power", state]).arg(&mounted.dir).assert().success();
+    };
+    assert!(is_kept(NO_LOG, "before", |m| {
+        fs::write(m.dir.join("before"), "before").unwrap();
+        power(m, "low");
+    }));
+    assert!(is_kept(NO_LOG, "during", |m| {
+        power(m, "low");
+        fsync_file(m, "during");
+        assert_eq!(stats(m)["low_power"], true);
+    }));
+    assert!(!is_kept(NO_LOG, "after", |m| {
+        power(m, "low");
+        power(m, "ok");
+        fsync_file(m, "after");
+    }));
+    assert!(is_kept(NO_LOG, "signal", |m| {
+        fsync_file(m, "signal");
+        m.signal(rustix::process::Signal::POWER);
+        let begin = Instant::now();
+        while stats(m)["low_power"] != true || stats(m)["adaptive"]["fsyncs_waiting"] != 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{}", stats(m));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }));
+}

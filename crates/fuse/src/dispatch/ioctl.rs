@@ -429,6 +429,14 @@ impl Ioctls<'_> {
                 self.context.files.sync()?;
                 call.done()
             }
+            control::POWER_LOW | control::POWER_OK => {
+                let files = &self.context.files;
+                if !call.caller.owns(files.getattr(files.root())?.uid) {
+                    return Err(Errno::PERM);
+                }
+                self.context.volume()?.set_low_power(number == control::POWER_LOW)?;
+                call.done()
+            }
             control::STATS => {
                 let volume = self.context.volume()?;
                 let page = self.statistics.page(call.input()?, || self.statistics.of_volume(volume))?;

@@ -50,13 +50,20 @@ enum Refused {
 impl Commit {
     /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        match self.ways.durability.on_fsync(Fsync { ino, datasync }, self.room()) {
+        match self.plan(Fsync { ino, datasync }, self.room()) {
             SyncPlan::Now => self.sync(ino, datasync),
             SyncPlan::Later => {
                 self.inode(ino)?;
                 // What was put off before can no longer be kept.
                 if self.read_only { Ok(()) } else { self.check_writable() }
             }
+        }
+    }
+
+    fn plan(&self, fsync: Fsync, room: Room) -> SyncPlan {
+        match self.opts.sync || self.low_power.load(Ordering::Acquire) {
+            true => SyncPlan::Now,
+            false => self.ways.durability.on_fsync(fsync, room),
         }
     }
 
@@ -130,7 +137,7 @@ impl Commit {
         let mut inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
         let room = self.room();
         let fsync = |inode: &Arc<Inode>| Fsync { ino: inode.ino, datasync };
-        inodes.retain(|inode| self.ways.durability.on_fsync(fsync(inode), room) == SyncPlan::Now);
+        inodes.retain(|inode| self.plan(fsync(inode), room) == SyncPlan::Now);
         if self.ways.durability.scope() == Scope::Volume {
             return inodes.first().map_or(Ok(()), |inode| self.sync_file(inode, datasync).map(drop));
         }

@@ -36,6 +36,7 @@ use medfs_device::Nvram;
 use nvram::NvramJournal;
 use roll_forward_log::RollForwardLog;
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use survivor::Survivor;
 
@@ -55,6 +56,8 @@ pub(crate) struct Commit {
     pub(crate) tree: Tree,
     pub(crate) ways: Ways,
     committing: Committing,
+    /// Power may fail: nothing is put off.
+    pub(crate) low_power: AtomicBool,
     /// The log that outlives the process, where there is one.
     pub(crate) survivor: OnceLock<Arc<Survivor>>,
 }
@@ -115,7 +118,13 @@ impl Ways {
 
 impl Commit {
     pub(crate) fn over(tree: Tree, ways: Ways) -> Commit {
-        Commit { tree, ways, committing: Committing::default(), survivor: OnceLock::new() }
+        Commit {
+            tree,
+            ways,
+            committing: Committing::default(),
+            low_power: AtomicBool::new(false),
+            survivor: OnceLock::new(),
+        }
     }
 
     /// After a mount that may write has brought back what there was: begins a journal in NVRAM where there is

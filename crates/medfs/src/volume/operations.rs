@@ -12,8 +12,16 @@ use crate::error::{Posix, Result};
 use crate::files::Files;
 use crate::types::*;
 use crate::volume::Volume;
+use std::sync::atomic::Ordering;
 
 impl Volume {
+    /// Power may fail (`low`): makes everything durable, and until it is called without, each fsync before it
+    /// returns, whatever `durability=` says.
+    pub fn set_low_power(&self, low: bool) -> Result<()> {
+        self.commit.low_power.store(low, Ordering::Release);
+        if low { self.sync() } else { Ok(()) }
+    }
+
     /// Ends an operation that gave an inode a name and took a hold.
     fn named(&self, attr: Attr, parent: Ino) -> Result<Attr> {
         match self.commit.sync_names(&[parent]).and_then(|()| self.keep(())) {

@@ -79,6 +79,17 @@ impl Mounted {
         daemon.wait().unwrap();
     }
 
+    /// Sends the daemon a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.daemon.lock().unwrap().id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until the daemon ended well.
+    pub fn ended(self) {
+        assert!(self.daemon.lock().unwrap().wait().unwrap().success());
+    }
+
     pub fn unmount(self) {
         medfs().arg("umount").arg(&self.dir).assert().success();
         assert!(self.daemon.lock().unwrap().wait().unwrap().success());
