@@ -18,6 +18,7 @@ pub(crate) mod fsync;
 pub(crate) mod group_commit;
 pub(crate) mod name_journal;
 pub(crate) mod nvram;
+pub mod policy;
 pub(crate) mod recovery;
 pub(crate) mod roll_forward_log;
 pub(crate) mod survivor;
