@@ -7,7 +7,7 @@ use crate::habits;
 use crate::trace::tap;
 use medfs::options::PlacementPolicy;
 use medfs::options::{self, Described, Form, MountOption};
-use medfs::{DurabilityMode, MountOptions};
+use medfs::{DurabilityMode, DurabilityPolicy, MountOptions};
 use medfs_fuse::MountConfig;
 use roff::{Roff, bold, italic, roman};
 
@@ -47,6 +47,11 @@ const GROUPS: &[(&str, &[&str])] = &[
             "durability_age",
             "durability_bytes",
             "durability_fsyncs",
+            "durability_policy",
+            "durability_points",
+            "durability_tau",
+            "durability_interval",
+            "durability_staleness",
             "nvram",
             "nvram_threshold",
             "nvram_mode",
@@ -159,10 +164,19 @@ pub(crate) fn unknown(option: &str) -> String {
 type Companion = (&'static [&'static str], &'static str, fn(&MountOptions) -> bool);
 const COMPANIONS: &[Companion] = &[
     (
-        &["durability_age", "durability_bytes", "durability_fsyncs", "survivor_size"],
+        &["durability_age", "durability_bytes", "durability_fsyncs", "durability_policy", "survivor_size"],
         "durability=adaptive",
         |o| o.durability == DurabilityMode::Adaptive,
     ),
+    (&["durability_points", "durability_tau"], "durability_policy=tpl", |o| {
+        o.commit_policy.which == DurabilityPolicy::Tpl
+    }),
+    (&["durability_interval"], "durability_policy=interval", |o| {
+        o.commit_policy.which == DurabilityPolicy::Interval
+    }),
+    (&["durability_staleness"], "durability_policy=staleness", |o| {
+        o.commit_policy.which == DurabilityPolicy::Staleness
+    }),
     (&["nvram_threshold", "nvram_mode", "nvram_admit", "nvram_commit"], "nvram=PATH", |o| o.nvram.is_some()),
     (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
 ];

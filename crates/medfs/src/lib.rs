@@ -71,9 +71,9 @@ pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
-    Atime, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode, FsyncMode, InPlace,
-    LossBounds, Mode, MountOptions, NvramOption, NvramPlace, PlacementPolicy, ReserveFiles, Survivor,
-    VictimPolicy,
+    Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
+    DurabilityPolicy, FsyncMode, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,
+    PlacementPolicy, ReserveFiles, Survivor, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::Hotness;

@@ -17,7 +17,7 @@ mod survivor;
 pub(crate) mod table;
 
 pub use compress::{CompressMode, CompressOptions};
-pub use durability::{DurabilityMode, LossBounds};
+pub use durability::{CommitPolicy, DurabilityMode, DurabilityPolicy, LossBounds};
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
 pub use nvram::{NvramAdmit, NvramMode, NvramOption, NvramPlace};
 pub use parse::{described, names, without_effect, words_of_mount};
@@ -228,6 +228,8 @@ pub struct MountOptions {
     pub durability: DurabilityMode,
     /// `durability_age=30s,durability_bytes=16M,durability_fsyncs=N`.
     pub loss: LossBounds,
+    /// `durability_policy=bounds|tpl|interval|staleness` and what belongs to it.
+    pub commit_policy: CommitPolicy,
     /// `survivor=auto|off|DIR`.
     pub survivor: Survivor,
     /// Most bytes of its log (`survivor_size=32M`).
@@ -294,6 +296,7 @@ impl Default for MountOptions {
             active_logs: 6,
             durability: DurabilityMode::default(),
             loss: LossBounds::default(),
+            commit_policy: CommitPolicy::default(),
             survivor: Survivor::default(),
             survivor_bytes: 32 << 20,
             nvram: None,
@@ -353,7 +356,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
         );
         let expected = MountOptions {
             read_only: true,
@@ -399,6 +402,13 @@ mod tests {
             active_logs: 6,
             durability: DurabilityMode::Posix,
             loss: LossBounds { age: Duration::from_secs(5), bytes: 1 << 20, fsyncs: Some(9) },
+            commit_policy: CommitPolicy {
+                which: DurabilityPolicy::Tpl,
+                points: 9,
+                tau: Duration::from_secs(3),
+                interval: Duration::from_secs(9),
+                staleness: 64 << 10,
+            },
             survivor: Survivor::In("/s".into()),
             survivor_bytes: 2 << 20,
             nvram: Some(NvramOption::At(NvramPlace { path: "/n".into(), offset: 4096, size: Some(1 << 20) })),
@@ -411,7 +421,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,survivor=auto,survivor_size=32M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,durability_policy=bounds,durability_points=256,durability_tau=2s,durability_interval=5s,durability_staleness=4M,survivor=auto,survivor_size=32M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

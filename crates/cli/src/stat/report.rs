@@ -175,6 +175,12 @@ impl<'a> Report<'a> {
         self.count("  by bytes", "adaptive.commits_by_bytes", "durability_bytes; a write waited");
         self.count("  by fsyncs", "adaptive.commits_by_fsyncs", "durability_fsyncs; an fsync waited");
         self.count("  for room", "adaptive.commits_for_room", "nearly full; an fsync waited");
+        self.some("  by the tradeoff", "adaptive.commits_by_tradeoff", "durability_policy=tpl");
+        self.some("  by interval", "adaptive.commits_by_interval", "durability_policy=interval");
+        self.some("  by staleness", "adaptive.commits_by_staleness", "durability_policy=staleness");
+        self.some("pages changed", "adaptive.staleness_pages", "since the last commit, each change counted");
+        self.some("  of them overwritten", "adaptive.overlap_pages", "never to be written");
+        self.some("  in thousandths", "adaptive.efficiency_permille", "MobiFS's e");
     }
 
     fn survivor(&mut self) {

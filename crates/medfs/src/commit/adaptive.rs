@@ -5,12 +5,18 @@
 //! along, so that after power loss the volume is as it was after one operation, with all before it and none
 //! after it. Nothing is written by the roll-forward log.
 //!
+//! Within the bounds the option `durability_policy` says when ([`super::chooser`]); a bound beats it.
+//!
 //! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
-//! a bound began. Locks: `open` is a leaf.
+//! a bound began. Locks: `open` and
+//! `chooser` are leaves.
 
+use crate::commit::chooser::{Chooser, PageCounts};
 use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
+use crate::commit::policy::tradeoff::End;
 use crate::map::inode::Scope;
-use crate::options::LossBounds;
+use crate::options::{CommitPolicy, LossBounds};
+use medfs_format::BLOCK_SIZE;
 use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +44,19 @@ pub struct AdaptiveStats {
     pub commits_by_fsyncs: u64,
     /// Commits that an fsync waited for, as the volume was nearly full.
     pub commits_for_room: u64,
+    /// Commits behind the peak of what overwriting saves (`durability_policy=tpl`).
+    pub commits_by_tradeoff: u64,
+    /// Commits that a fixed interval made due (`durability_policy=interval`).
+    pub commits_by_interval: u64,
+    /// Commits that a change waited for, as so many pages had been changed (`durability_policy=staleness`).
+    pub commits_by_staleness: u64,
+    /// Pages that were changed since the last commit, a page once for each change (the paper's s); 0 with
+    /// `durability_policy=bounds`.
+    pub staleness_pages: u64,
+    /// Those of them that need not be written any more (the paper's o).
+    pub overlap_pages: u64,
+    /// The paper's e = o/s, in thousandths.
+    pub efficiency_permille: u64,
 }
 
 /// Commits when a bound of what may be lost is reached.
@@ -45,6 +64,7 @@ pub struct AdaptiveStats {
 pub(crate) struct Adaptive {
     bounds: LossBounds,
     open: Mutex<Open>,
+    chooser: Mutex<Chooser>,
     counters: Counters,
 }
 
@@ -64,6 +84,9 @@ struct Counters {
     by_bytes: AtomicU64,
     by_fsyncs: AtomicU64,
     for_room: AtomicU64,
+    by_tradeoff: AtomicU64,
+    by_interval: AtomicU64,
+    by_staleness: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -71,8 +94,17 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Adaptive {
-    pub(crate) fn new(bounds: LossBounds) -> Adaptive {
-        Adaptive { bounds, open: Mutex::default(), counters: Counters::default() }
+    pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy) -> Adaptive {
+        let chooser = Mutex::new(Chooser::new(policy));
+        Adaptive { bounds, open: Mutex::default(), chooser, counters: Counters::default() }
+    }
+
+    fn count_end(&self, end: End) {
+        count(match end {
+            End::Tradeoff => &self.counters.by_tradeoff,
+            End::Interval => &self.counters.by_interval,
+            End::Staleness => &self.counters.by_staleness,
+        });
     }
 
     /// How old the oldest change may become before a commit begins.
@@ -103,13 +135,17 @@ impl Durability for Adaptive {
         SyncPlan::Now
     }
 
-    fn on_change(&self, now: Duration, dirty_bytes: u64) -> bool {
+    fn on_change(&self, now: Duration, pages: PageCounts) -> bool {
         self.open.lock().since.get_or_insert(now);
-        let due = dirty_bytes >= self.bounds.bytes;
-        if due {
+        let chosen = self.chooser.lock().on_change(now, pages);
+        if pages.dirty * BLOCK_SIZE as u64 >= self.bounds.bytes {
             count(&self.counters.by_bytes);
+            return true;
         }
-        due
+        if chosen {
+            self.count_end(End::Staleness);
+        }
+        chosen
     }
 
     fn is_due(&self, now: Duration) -> bool {
@@ -118,15 +154,19 @@ impl Durability for Adaptive {
         let due = now.saturating_sub(since) >= self.patience();
         if due {
             count(&self.counters.by_age);
+            return true;
         }
-        due
+        let end = self.chooser.lock().due(now);
+        end.inspect(|&end| self.count_end(end)).is_some()
     }
 
     fn checkpointed(&self) {
         *self.open.lock() = Open::default();
+        self.chooser.lock().committed();
     }
 
     fn stats(&self, now: Duration, dirty_bytes: u64) -> Option<AdaptiveStats> {
+        let written = self.chooser.lock().written();
         let open = self.open.lock();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -139,6 +179,12 @@ impl Durability for Adaptive {
             commits_by_bytes: get(&counters.by_bytes),
             commits_by_fsyncs: get(&counters.by_fsyncs),
             commits_for_room: get(&counters.for_room),
+            commits_by_tradeoff: get(&counters.by_tradeoff),
+            commits_by_interval: get(&counters.by_interval),
+            commits_by_staleness: get(&counters.by_staleness),
+            staleness_pages: written.staleness,
+            overlap_pages: written.overlap,
+            efficiency_permille: written.efficiency(),
         })
     }
 }
@@ -154,13 +200,17 @@ mod tests {
     }
 
     fn within(age: u64, bytes: u64, fsyncs: Option<u64>) -> Adaptive {
-        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs })
+        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs }, &CommitPolicy::default())
+    }
+
+    fn dirty(pages: u64) -> PageCounts {
+        PageCounts { dirty: pages, ..PageCounts::default() }
     }
 
     #[test]
     fn the_age_counts_from_the_first_change() {
         let policy = within(30, 1 << 20, None);
-        assert!(!policy.on_change(second(100), 4096) && !policy.on_change(second(120), 8192));
+        assert!(!policy.on_change(second(100), dirty(1)) && !policy.on_change(second(120), dirty(2)));
         assert!(!policy.is_due(second(128)));
         assert!(policy.is_due(second(129)));
         policy.checkpointed();
@@ -185,8 +235,8 @@ mod tests {
     #[test]
     fn bytes_that_wait_and_a_volume_without_room_commit() {
         let policy = within(30, 1 << 20, None);
-        assert!(!policy.on_change(second(1), (1 << 20) - 1));
-        assert!(policy.on_change(second(1), 1 << 20));
+        assert!(!policy.on_change(second(1), dirty(255)));
+        assert!(policy.on_change(second(1), dirty(256)));
         assert_eq!(policy.on_fsync(FILE, Room::Tight), SyncPlan::Now);
     }
 }

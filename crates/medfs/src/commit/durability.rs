@@ -11,6 +11,7 @@
 //! `kept` is a leaf.
 
 use crate::commit::adaptive::AdaptiveStats;
+use crate::commit::chooser::PageCounts;
 use crate::map::inode::Scope;
 use crate::ranks;
 use medfs_format::Ino;
@@ -67,9 +68,9 @@ pub(crate) trait Durability: Send + Sync {
     /// That file is durable, or gone.
     fn committed(&self) {}
 
-    /// Asked before each change where commits are of the whole volume, with the bytes of its dirty pages:
+    /// Asked before each change where commits are of the whole volume, with its pages:
     /// whether it is to be committed first.
-    fn on_change(&self, _now: Duration, _dirty_bytes: u64) -> bool {
+    fn on_change(&self, _now: Duration, _pages: PageCounts) -> bool {
         false
     }
 

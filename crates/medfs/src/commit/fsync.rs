@@ -15,6 +15,7 @@ use crate::commit::adaptive::AdaptiveStats;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
 use crate::commit::checkpoint::CheckpointSink;
+use crate::commit::chooser::PageCounts;
 use crate::commit::durability::{Fsync, Room, SyncPlan};
 use crate::commit::name_journal::{DirNames, NameJudge};
 use crate::commit::survivor::SurvivorStats;
@@ -316,11 +317,16 @@ impl Commit {
         self.ways.durability.is_due(now) || self.ways.nvram.as_ref().is_some_and(|nvram| nvram.is_due(now))
     }
 
+    fn page_counts(&self) -> PageCounts {
+        let (changed, placed) = self.pages.changed_and_placed();
+        PageCounts { changed, placed, dirty: self.pages.dirty() as u64 }
+    }
+
     /// Commits what fsyncs closed and left for later, as it is about to change.
     fn settle(&self) -> Result<()> {
         let full = self.survivor.get().is_some_and(|survivor| survivor.is_full());
         let due = self.ways.scope() == Scope::Volume
-            && self.ways.durability.on_change(self.clock.monotonic(), self.pages.dirty_bytes());
+            && self.ways.durability.on_change(self.clock.monotonic(), self.page_counts());
         if due || full { CheckpointSink.now(self) } else { self.commit_closed() }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod adaptive;
 pub(crate) mod atomic;
 pub(crate) mod change_set;
 pub(crate) mod checkpoint;
+pub(crate) mod chooser;
 pub(crate) mod durability;
 pub(crate) mod flush;
 pub(crate) mod fsync;
@@ -78,9 +79,11 @@ impl Ways {
         let log = log(opts);
         match opts.durability {
             DurabilityMode::Posix => Ways::of(log.clone(), log, Box::new(Immediate)),
-            DurabilityMode::Adaptive => {
-                Ways::of(log, Arc::new(CheckpointSink), Box::new(Adaptive::new(opts.loss)))
-            }
+            DurabilityMode::Adaptive => Ways::of(
+                log,
+                Arc::new(CheckpointSink),
+                Box::new(Adaptive::new(opts.loss, &opts.commit_policy)),
+            ),
         }
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Pages {
     clean: Cache<(Ino, u64), Arc<Block>>,
     capacity: usize,
     dirty: AtomicUsize,
+    changed: AtomicU64,
+    placed: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
 }
@@ -24,6 +26,8 @@ impl Pages {
             clean: cache(capacity),
             capacity,
             dirty: AtomicUsize::new(0),
+            changed: AtomicU64::new(0),
+            placed: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -72,6 +76,21 @@ impl Pages {
             true => self.dirty.fetch_add(now - before, Ordering::Relaxed),
             false => self.dirty.fetch_sub(before - now, Ordering::Relaxed),
         };
+    }
+
+    /// An operation changes a page.
+    pub(crate) fn note_changed(&self) {
+        self.changed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A dirty page has been written.
+    pub(crate) fn note_placed(&self) {
+        self.placed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Pages changed and placed so far.
+    pub(crate) fn changed_and_placed(&self) -> (u64, u64) {
+        (self.changed.load(Ordering::Relaxed), self.placed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn dirty(&self) -> usize {

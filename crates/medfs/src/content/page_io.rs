@@ -72,6 +72,7 @@ impl Content {
         replace: bool,
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
+        self.pages.note_changed();
         let storage = self.storage(inode);
         let Ready { slots_moved, closed } = storage.before(self, inode, state, Change::Page(index))?;
         let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;

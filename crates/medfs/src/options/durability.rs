@@ -1,12 +1,13 @@
 //! `durability=`, and the bounds of what power loss may take with `adaptive`.
 
 use super::list::{
-    TIME, choice, choose, itself, name_of, number, show_bytes, show_time, size, time, time_row,
+    TIME, choice, choose, itself, name_of, number, number_in, show_bytes, show_time, size, time, time_row,
 };
 use super::table::Form::Value;
 use super::table::MountOption;
 use super::{MountOptions, PlacementPolicy};
 use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// When an fsync makes durable (`durability=`).
@@ -37,9 +38,58 @@ impl Default for LossBounds {
     }
 }
 
+/// What commits within the bounds, with [`DurabilityMode::Adaptive`] (`durability_policy=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum DurabilityPolicy {
+    /// Nothing: a bound does.
+    #[default]
+    Bounds,
+    /// The peak of what overwriting saves, in the next pause (MobiFS, sections 5.2 and 5.3).
+    Tpl,
+    /// A fixed time from the first change.
+    Interval,
+    /// So many bytes of changes, each change counted.
+    Staleness,
+}
+
+/// The policy, and what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitPolicy {
+    /// Which one.
+    pub which: DurabilityPolicy,
+    /// Of `tpl`: changes that a line is laid through (`durability_points=256`, the paper's k).
+    pub points: usize,
+    /// Of `tpl`: pauses from here on are long (`durability_tau=2s`).
+    pub tau: Duration,
+    /// Of `interval` (`durability_interval=5s`).
+    pub interval: Duration,
+    /// Of `staleness`, in bytes (`durability_staleness=4M`).
+    pub staleness: u64,
+}
+
+impl Default for CommitPolicy {
+    fn default() -> CommitPolicy {
+        CommitPolicy {
+            which: DurabilityPolicy::default(),
+            points: 256,
+            tau: Duration::from_secs(2),
+            interval: Duration::from_secs(5),
+            staleness: 4 << 20,
+        }
+    }
+}
+
+const POLICIES: &[(&str, DurabilityPolicy)] = &[
+    ("bounds", DurabilityPolicy::Bounds),
+    ("tpl", DurabilityPolicy::Tpl),
+    ("interval", DurabilityPolicy::Interval),
+    ("staleness", DurabilityPolicy::Staleness),
+];
+/// Accepted for `durability_points`; the text of its option says the same.
+const POINTS: RangeInclusive<usize> = 2..=65536;
 const MODES: &[(&str, DurabilityMode)] =
     &[("posix", DurabilityMode::Posix), ("adaptive", DurabilityMode::Adaptive)];
-/// Least for `durability_bytes`.
+/// Least for `durability_bytes` and `durability_staleness`.
 const BYTES_MIN: u64 = 64 << 10;
 
 pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
@@ -76,6 +126,47 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         help: "With durability=adaptive, the most fsyncs that have returned but are not durable yet.",
         set: |o, value| number(value).filter(|n| *n > 0).map(|n| o.loss.fsyncs = Some(n)).is_some(),
         show: |o| o.loss.fsyncs.map(|n| n.to_string()).into_iter().collect(),
+    },
+    MountOption {
+        name: "durability_policy",
+        form: Value("bounds|tpl|interval|staleness"),
+        accepts: "",
+        default: "bounds",
+        help: "With durability=adaptive, what commits before a bound is reached. bounds: nothing. tpl: the point from which waiting saves less, in the next pause. interval: the time durability_interval. staleness: durability_staleness of changes.",
+        set: |o, value| choose(POLICIES, value).map(|which| o.commit_policy.which = which).is_some(),
+        show: |o| vec![name_of(POLICIES, o.commit_policy.which)],
+    },
+    MountOption {
+        name: "durability_points",
+        form: Value("N"),
+        accepts: "a number from 2 to 65536",
+        default: "256",
+        help: "With durability_policy=tpl, the changes that a line is laid through: where it does not rise, waiting no longer pays.",
+        set: |o, value| number_in(value, POINTS).map(|n| o.commit_policy.points = n).is_some(),
+        show: |o| vec![o.commit_policy.points.to_string()],
+    },
+    time_row!(
+        "durability_tau",
+        "2s",
+        "With durability_policy=tpl, the pause from which on a longer one is expected.",
+        commit_policy.tau
+    ),
+    time_row!(
+        "durability_interval",
+        "5s",
+        "With durability_policy=interval, the time from a first change to its commit.",
+        commit_policy.interval
+    ),
+    MountOption {
+        name: "durability_staleness",
+        form: Value("SIZE"),
+        accepts: "a number of bytes, or one with K, M or G, at least 64K",
+        default: "4M",
+        help: "With durability_policy=staleness, the bytes of changed pages, a page once for each change, that are committed together.",
+        set: |o, value| {
+            size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.commit_policy.staleness = n).is_some()
+        },
+        show: |o| vec![show_bytes(o.commit_policy.staleness)],
     },
 ];
 

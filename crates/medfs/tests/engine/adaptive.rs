@@ -133,3 +133,58 @@ fn a_file_that_is_not_there_and_options_that_exclude_each_other() {
     let refused = MountOptions::default().parse("durability=adaptive,placement=reserve").unwrap_err();
     assert!(refused.to_string().contains("excludes placement=reserve"), "{refused}");
 }
+
+/// Pages of a file that are written over and over, then others, each once.
+fn a_peak(v: &Volume, file: medfs::Ino) {
+    for n in 0..64 {
+        write(v, file, n % 4 * PAGE as u64, &[n as u8; PAGE]);
+    }
+    for n in 0..16 {
+        write(v, file, (100 + n) * PAGE as u64, &[9; PAGE]);
+    }
+}
+
+#[test]
+fn a_tradeoff_point_is_committed_in_the_next_pause() {
+    let tpl = ",durability_policy=tpl,durability_points=8,durability_tau=1s";
+    for (options, commits) in [("", 0), (tpl, 1)] {
+        let (v, device, clock) = opened(blank_delta(64), options);
+        let [a, b] = two_files(&v);
+        a_peak(&v, a);
+        v.background().unwrap();
+        assert_eq!(v.stats().adaptive.unwrap().commits_by_tradeoff, 0, "operations go on");
+        for _ in 0..4 {
+            clock.advance(Duration::from_secs(1));
+            v.background().unwrap();
+        }
+        let stats = v.stats().adaptive.unwrap();
+        assert_eq!((stats.commits_by_tradeoff, stats.commits_by_age), (commits, 0), "{options}");
+        assert_eq!(found(&device, [a, b])[0] != 1, commits == 1, "{options}");
+    }
+}
+
+#[test]
+fn a_fixed_interval_and_a_fixed_staleness_commit() {
+    let (v, device, clock) = opened(blank_delta(64), ",durability_policy=interval,durability_interval=3s");
+    let [a, b] = two_files(&v);
+    for second in 0..8 {
+        write(&v, a, 0, &[2; PAGE]);
+        clock.advance(Duration::from_secs(1));
+        v.background().unwrap();
+        assert_eq!(found(&device, [a, b])[0] == 2, second >= 2);
+    }
+    assert_eq!(v.stats().adaptive.unwrap().commits_by_interval, 2);
+    let (v, _, _) = opened(blank_delta(64), ",durability_policy=staleness,durability_staleness=64K");
+    let [a, _] = two_files(&v);
+    for n in 0..34 {
+        write(&v, a, 0, &[n; PAGE]);
+        if n == 15 {
+            let stats = v.stats().adaptive.unwrap();
+            assert_eq!(
+                (stats.staleness_pages, stats.overlap_pages, stats.efficiency_permille),
+                (15, 14, 933)
+            );
+        }
+    }
+    assert_eq!(v.stats().adaptive.unwrap().commits_by_staleness, 2);
+}

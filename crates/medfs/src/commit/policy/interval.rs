@@ -213,10 +213,12 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    type Case = (&'static str, &'static [u64], State, Option<u64>, Option<u64>);
+
     /// The drawing of Fig. 4, row by row: intervals in ms, then the state, `t_s` and `t_l` behind them.
     #[test]
     fn the_states_follow_the_drawing() {
-        let cases: [(&str, &[u64], State, Option<u64>, Option<u64>); 7] = [
+        let cases: [Case; 7] = [
             ("nothing came", &[], State::Short, None, None),
             ("short loops", &[300, 200, 400], State::Short, Some(200), None),
             ("the user came behind tau", &[300, 5000], State::Long, Some(300), Some(5000)),

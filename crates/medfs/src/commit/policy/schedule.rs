@@ -141,9 +141,12 @@ mod tests {
         queues.choose(ms(quiet)).iter().map(|chosen| (chosen.app, chosen.transactions)).collect()
     }
 
+    /// What is shown; apps and lengths that were closed; the quiet time; what is chosen; who is in which queue.
+    type Case = (&'static str, &'static [(App, u64)], u64, &'static [(App, usize)], &'static [(App, usize)]);
+
     #[test]
     fn rules_one_by_one() {
-        let cases: [(&str, &[(App, u64)], u64, &[(App, usize)], &[(App, usize)]); 7] = [
+        let cases: [Case; 7] = [
             ("nothing waits", &[], 100, &[], &[]),
             ("affinity: all of one app", &[(1, 10), (2, 10), (1, 10)], 25, &[(1, 2)], &[(2, 1)]),
             ("rule 1: what is passed over moves up", &[(1, 200), (2, 50)], 100, &[(2, 1)], &[(1, 1)]),

@@ -38,6 +38,9 @@ pub enum End {
 
 /// Decides where transactions end.
 pub trait Transactioning: Send {
+    /// The first write of a transaction is about to be done.
+    fn begins(&mut self, _now: Duration) {}
+
     /// A write was done: `written` counts it, and what came since the last end. `Some`: the transaction ends
     /// with it.
     fn wrote(&mut self, now: Duration, written: Written) -> Option<End>;
@@ -92,6 +95,10 @@ impl Fixed {
 }
 
 impl Transactioning for Fixed {
+    fn begins(&mut self, now: Duration) {
+        self.first.get_or_insert(now);
+    }
+
     fn wrote(&mut self, now: Duration, written: Written) -> Option<End> {
         self.first.get_or_insert(now);
         if written.staleness >= self.limits.staleness {
@@ -152,6 +159,10 @@ impl Tpl {
 }
 
 impl Transactioning for Tpl {
+    fn begins(&mut self, now: Duration) {
+        self.limits.begins(now);
+    }
+
     fn wrote(&mut self, now: Duration, written: Written) -> Option<End> {
         self.note(written);
         match self.slope() {
