@@ -7,12 +7,13 @@
 
 use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
+use crate::fsck_costs::{loses, print_costs, print_lost};
 use crate::{findings, json, output, progress, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::MountOptions;
 use medfs_device::BlockDevice;
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
-use medfs_fsck::{Code, Losses, Options, Report, Severity, check, repair_found};
+use medfs_fsck::{Code, Options, Report, Severity, check, repair_found};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io;
@@ -160,12 +161,6 @@ fn way_out(image: &Path, report: &Report) -> String {
     format!("copy the files first, '{copy}', then 'medfs fsck --repair --undo FILE {image}'")
 }
 
-/// Whether a repair loses files, or parts of them.
-fn loses(found: &Report) -> bool {
-    let Losses { nameless: _, renamed: _, blocks, cut, attributes, rebuilt, lost } = found.losses;
-    blocks + cut + attributes + rebuilt + lost > 0
-}
-
 /// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
 fn waits_for_memory(report: &Report) -> bool {
     report.has(Code::NvramPending)
@@ -195,13 +190,20 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         findings::print(&found, args.verbose);
         print_costs(&found);
     }
-    if args.preen && loses(&found) {
-        outln!(
-            "{}: NOT REPAIRED, as that loses something: {}",
-            args.image.display(),
-            way_out(&args.image, &found)
-        );
-        return Ok(exit::FSCK_ERRORS_LEFT);
+    let why = match found.has(Code::Truncated) {
+        true => Some("no repair brings back the end of an image"),
+        false => (args.preen && loses(&found)).then_some("that loses something"),
+    };
+    if let Some(why) = why {
+        let code = exit::FSCK_ERRORS_LEFT;
+        match args.json {
+            true => print_json(&args.image, &found, None, code)?,
+            false => {
+                let (image, advice) = (args.image.display(), advice(&found, &args.image));
+                outln!("{image}: NOT REPAIRED, as {why}: {advice}");
+            }
+        }
+        return Ok(code);
     }
     let mended = match &args.undo {
         None => take_turns(args, &dev, found.clone())?,
@@ -389,53 +391,6 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
 fn named(error: io::Error, file: &Path) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
 }
-
-/// What a repair will cost, in one sentence; nothing where it costs nothing.
-fn costs(losses: &Losses) -> Option<String> {
-    let files = |count| words::count(count, "file");
-    let mut parts = Vec::new();
-    if losses.nameless > 0 {
-        parts.push(format!("move {} without a name to lost+found", files(losses.nameless)));
-    }
-    if losses.renamed > 0 {
-        parts.push(format!("put {} back into the directory that they name", files(losses.renamed)));
-    }
-    if losses.blocks > 0 {
-        parts.push(format!("cut {} off {}", words::count(losses.blocks, "block"), files(losses.cut)));
-    }
-    if losses.attributes > 0 {
-        parts.push(format!("remove extended attributes of {}", files(losses.attributes)));
-    }
-    if losses.rebuilt > 0 {
-        let without = "without mode, owner, times and attributes, and with a size up to the last page";
-        parts.push(format!("rebuild {} whose inode is lost, {without}", files(losses.rebuilt)));
-    }
-    (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-fn print_costs(found: &Report) {
-    if let Some(costs) = costs(&found.losses) {
-        outln!("a repair will {costs}");
-    }
-    if found.losses.lost > 0 {
-        outln!("a repair cannot keep {}:", words::count(found.losses.lost, "file or directory"));
-        print_lost(found, "  ");
-    }
-}
-
-/// Names whose inode is lost, a line each.
-fn print_lost(found: &Report, before: &str) {
-    for lost in found.lost.iter().take(LOST_SHOWN) {
-        outln!("{before}{} (inode {})", String::from_utf8_lossy(&lost.path), lost.ino);
-    }
-    let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
-    if more > 0 {
-        outln!("{before}and {} more", words::count(more, "file or directory"));
-    }
-}
-
-/// Lost files that are named.
-const LOST_SHOWN: usize = 1000;
 
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is
 /// given up: the volume then is that of the last checkpoint. `logged`: inodes in the log.

@@ -193,7 +193,7 @@ fn mount(
     tell_ignored(args, &options);
     survivor::resolve(&mut options);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
-    let volume = Arc::new(target::open_volume(source.device.clone(), &args.image, options)?);
+    let volume = Arc::new(target::open_volume_to_mount(source.device.clone(), &args.image, options)?);
     if volume.superblock().has_old_layouts() {
         errln!(
             "medfs mount: the import of {} was interrupted; the files that it had not reached take no deltas until 'medfs import' ends it",

@@ -107,11 +107,22 @@ pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> 
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let device = Arc::new(whole_length(dev));
     let is_cut_short = device.missing() > 0;
-    open_volume(device, path, options).map_err(|error| match error.downcast_ref::<medfs::Error>() {
+    open_volume(device, path, options).map_err(|error| helpful(error, is_cut_short, path))
+}
+
+/// Opens the volume to mount it. Where it is too damaged, the error says what may help.
+pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
+    let is_cut_short = whole_length(dev.clone()).missing() > 0;
+    open_volume(dev, path, options).map_err(|error| helpful(error, is_cut_short, path))
+}
+
+/// The error of a volume that does not open, with what may help where it is damaged.
+fn helpful(error: anyhow::Error, is_cut_short: bool, path: &Path) -> anyhow::Error {
+    match error.downcast_ref::<medfs::Error>() {
         Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => with_help(&error, path),
         Some(medfs::Error::Incompatible(_)) if is_cut_short => with_help(&error, path),
         _ => error,
-    })
+    }
 }
 
 fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {

@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
+use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Reverted, Severity, counted};
 use crate::image::{Image, Stop};
 use crate::in_force;
 use crate::judgement::Judgement;
@@ -23,7 +23,7 @@ use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::FileKind;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use thiserror::Error;
 
@@ -131,6 +131,8 @@ pub struct Bared {
     pub log_gaps: Option<LogGaps>,
     /// Files whose inode was lost, made anew of their nodes and blocks.
     pub rebuilt: BTreeSet<Ino>,
+    /// Files with pages whose last updates are lost.
+    pub reverted: BTreeMap<Ino, Reverted>,
 }
 
 /// Why a repair was not begun.
@@ -178,6 +180,7 @@ pub fn repair_without_names(
         let ends = pass(dev, options, Mend::AllButNames, progress)?.1;
         bared.cuts.extend(ends.cuts);
         bared.rebuilt.extend(ends.rebuilt);
+        bared.reverted.extend(ends.reverted);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
         }
@@ -303,6 +306,8 @@ struct Ends {
     inodes: Option<(u32, u32)>,
     /// Files that it made anew.
     rebuilt: BTreeSet<Ino>,
+    /// Files with pages whose last updates it dropped.
+    reverted: BTreeMap<Ino, Reverted>,
 }
 
 /// One pass, and what it found.
@@ -363,18 +368,18 @@ fn pass(
         image.renew_copies()?;
     }
     w.tell_medium();
-    let (directories, files, blocks, losses) = (w.directories, w.files, w.space.blocks, w.losses);
     let report = Report {
-        directories,
-        files,
-        blocks,
+        directories: w.directories,
+        files: w.files,
+        blocks: w.space.blocks,
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
-        losses,
+        losses: w.losses,
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };
-    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, rebuilt: w.j.anew.files }))
+    let (cuts, rebuilt, reverted) = (w.j.cuts.list, w.j.anew.files, w.j.reverted);
+    Ok((report, Ends { held: w.held, cuts, inodes, rebuilt, reverted }))
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.

@@ -73,6 +73,7 @@ impl Judgement<'_> {
                  may be what they were before their last update: which ones cannot be told"
             );
             self.findings.add(Code::Unreadable, text);
+            self.revert(f.ino, None);
             return Ok(false);
         }
         if let Some(bit) = unflipped(&block, f.ino) {
@@ -93,6 +94,7 @@ impl Judgement<'_> {
                      may be what they were before their last update: which ones cannot be told"
                 );
                 self.findings.add(Code::CompactPage, text);
+                self.revert(f.ino, None);
                 return Ok(false);
             }
         };
@@ -103,7 +105,9 @@ impl Judgement<'_> {
                  frees it, after which these pages may be what they were before their last update: {}",
                 pages_of(&records)
             );
+            let pages = records.iter().map(|r| r.index).collect();
             self.findings.add(Code::CompactTwice, text);
+            self.revert(f.ino, Some(pages));
             return Ok(false);
         }
         zone.deltas.pages.insert(sequence, addr);
@@ -131,7 +135,9 @@ impl Judgement<'_> {
                  these pages may be what they were before their last update: {}",
                 pages_of(&records)
             );
+            let pages = records.iter().map(|r| r.index).collect();
             self.findings.add(Code::CompactFlag, text);
+            self.revert(f.ino, Some(pages));
             return Ok(false);
         };
         if !zone.header_damaged {

@@ -7,6 +7,7 @@
 use medfs_format::Ino;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// How bad a finding is.
@@ -294,6 +295,10 @@ pub struct Losses {
     pub attributes: u64,
     /// Files whose inode is lost, made anew without mode, owner, times and attributes.
     pub rebuilt: u64,
+    /// Directories that are lost, made anew without mode, owner, times and attributes.
+    pub remade: u64,
+    /// Files with pages whose last updates are lost.
+    pub reverted: u64,
     /// Names whose inode is lost, and with it the file.
     pub lost: u64,
 }
@@ -328,6 +333,9 @@ pub struct Cut {
     /// The pages, or `None`: extended attributes.
     pub pages: Option<Range<u64>>,
 }
+
+/// Pages of a file whose last updates a repair drops: `None` where a record that is lost may have been of any.
+pub type Reverted = Option<BTreeSet<u32>>;
 
 /// What was cut off, as much of it as there may be findings.
 #[derive(Debug)]

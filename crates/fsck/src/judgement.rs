@@ -3,7 +3,7 @@
 //! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`])
 //! goes on to what a structure names.
 
-use crate::finding::{Code, Cuts, Findings, Losses, LostFile};
+use crate::finding::{Code, Cuts, Findings, Losses, LostFile, Reverted};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::mend::Mend;
@@ -17,6 +17,7 @@ use medfs_codec::compress::Compressors;
 use medfs_device::Cause;
 use medfs_format::node::RawInode;
 use medfs_format::{Block, BlockAddr, Ino};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// A volume under judgement.
@@ -45,6 +46,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) anew: Anew,
     /// What was cut off.
     pub(crate) cuts: Cuts,
+    /// Files with pages whose last updates are dropped.
+    pub(crate) reverted: BTreeMap<Ino, Reverted>,
 }
 
 impl<'d> Judgement<'d> {
@@ -68,6 +71,7 @@ impl<'d> Judgement<'d> {
             lost: Vec::new(),
             logged: HashMap::new(),
             anew: Anew::default(),
+            reverted: BTreeMap::new(),
         }
     }
 
@@ -81,6 +85,22 @@ impl<'d> Judgement<'d> {
 
     pub(crate) fn write(&mut self, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
         if self.fix { self.image.cache.write(addr, block, cause) } else { Ok(()) }
+    }
+
+    /// Notes that these pages of a file lose their last updates, or, with `None`, that any of its pages may.
+    pub(crate) fn revert(&mut self, ino: Ino, pages: Reverted) {
+        let all = self.reverted.entry(ino).or_insert_with(|| {
+            self.losses.reverted += 1;
+            Some(BTreeSet::new())
+        });
+        match pages {
+            None => *all = None,
+            Some(pages) => {
+                if let Some(all) = all {
+                    all.extend(pages);
+                }
+            }
+        }
     }
 
     /// Makes findings of the blocks that cannot be read or written, as far as there are none of them yet.

@@ -66,7 +66,7 @@ mod zone;
 pub use check::{
     Bared, Options, Repair, RepairError, Report, check, repair, repair_found, repair_without_names,
 };
-pub use finding::{Code, Cut, Finding, Losses, LostFile, Severity};
+pub use finding::{Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;
 pub use no_super::{begins_at, shows_volume};

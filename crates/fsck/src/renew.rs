@@ -31,6 +31,7 @@ impl Maker<'_, '_> {
                 "{place}: directory {ino} is lost; a repair creates it again and returns its entries to it"
             ),
         );
+        self.losses.remade += 1;
         if self.fix {
             let block = self.new_directory(ino, parent, name)?;
             if !self.make_inode(ino, block)? {

@@ -78,7 +78,7 @@ impl Judgement<'_> {
         match verdict {
             Ok(()) => Ok(delta.slices.iter().any(|s| s.ino.get() != ino)),
             Err((code, why)) => {
-                self.drop_delta(&inode_name(ino, inode), delta, code, &why, faulty);
+                self.drop_delta((ino, &inode_name(ino, inode)), delta, code, &why, faulty);
                 Ok(false)
             }
         }

@@ -14,6 +14,7 @@ use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::sit::{VALID_MAP_SIZE, flip_bit, set_bit, test_bit};
 use medfs_format::summary::{RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use medfs_format::{Block, BlockAddr, Geometry, Nid, SegNo};
+use std::cmp::Ordering;
 use std::io;
 
 /// What is known of a segment's kind.
@@ -142,8 +143,8 @@ impl Space {
         Ok(true)
     }
 
-    /// A segment's kind: that of the log writing to it, or what SIT and SSA agree on, or else that of the block
-    /// found first.
+    /// A segment's kind: that of the log writing to it, or what SIT, SSA and the block found first agree on. Where
+    /// they do not, the blocks themselves decide; either table may hold other bytes, and both may.
     fn evidence(
         &mut self,
         image: &mut Image<'_>,
@@ -166,15 +167,18 @@ impl Space {
         let entry_type = self.ssa(image, segno)?.footer.entry_type;
         // A log's segment may be new to SIT and SSA, and without a checkpoint nobody says that it is one.
         let unknown = image.reckoned && entry.valid_map.iter().all(|&b| b == 0);
-        if unknown || image.ssa_lost(segno)? {
-            let right = if found == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
-            self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
-            return Ok(found);
-        }
         let ssa = Kind::of(entry_type == SUM_TYPE_NODE);
-        let kind = if sit == ssa { sit } else { found };
+        let (sit_lost, ssa_lost) = (image.sit_lost(segno), image.ssa_lost(segno)?);
+        let kind = if unknown || (!sit_lost && !ssa_lost && sit == ssa && sit == found) {
+            found
+        } else {
+            let agreed = (!sit_lost && !ssa_lost && sit == ssa).then_some(sit);
+            self.majority(image, segno)?.or(agreed).unwrap_or(found)
+        };
         let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
-        if entry_type != right {
+        if unknown || ssa_lost {
+            self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
+        } else if entry_type != right {
             findings.add(
                 Code::SsaType,
                 format!("summary of segment {segno}: entry type {entry_type}, but the segment's is {right}"),
@@ -182,6 +186,26 @@ impl Space {
             self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
         }
         Ok(kind)
+    }
+
+    /// What more blocks of a segment are: nodes that the NAT leads to, or data that the nodes which SSA names hold.
+    fn majority(&self, image: &mut Image<'_>, segno: SegNo) -> io::Result<Option<Kind>> {
+        let summary = self.ssa(image, segno)?.clone();
+        let start = image.g.seg_start(segno);
+        let (mut nodes, mut data) = (0, 0);
+        for (addr, sum) in (start..).zip(&summary.entries) {
+            let nid = node::footer(image.cache.get(addr)?).nid.get();
+            if image.g.is_nid(nid) && image.nat(nid)?.block_addr.get() == addr {
+                nodes += 1;
+            } else if holds(image, sum, addr, false)? {
+                data += 1;
+            }
+        }
+        Ok(match nodes.cmp(&data) {
+            Ordering::Less => Some(Kind::Data),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(Kind::Node),
+        })
     }
 
     fn ssa<'a>(&'a self, image: &'a mut Image<'_>, segno: SegNo) -> io::Result<&'a RawSummaryBlock> {

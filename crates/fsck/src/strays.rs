@@ -10,8 +10,8 @@
 //! logs write to, before the place where these go on: there the newest node of a number counts. One whose
 //! number has no entry may be a removed file's. It counts where something names it. Those that nothing names
 //! count where the checkpoint has more nodes than were found so: a file that comes back is better than one
-//! that is lost. In a segment whose SIT entry counts more blocks than it shows, what something names counts
-//! too.
+//! that is lost. So it is where SIT is lost, which would say that a node without an entry is in use. In a segment
+//! whose SIT entry counts more blocks than it shows, what something names counts too.
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
@@ -64,6 +64,14 @@ fn is_short(entry: &RawSitEntry) -> bool {
 
 fn is_erased(block: &Block) -> bool {
     block.0.iter().all(|&byte| byte == 0)
+}
+
+/// Whether the block with a node's NAT entry cannot be read, or was erased: that it has none says nothing then.
+fn is_nat_lost(image: &mut Image<'_>, nid: Nid) -> io::Result<bool> {
+    let index = nid / nat::ENTRIES_PER_BLOCK as u32;
+    let addr = image.g.nat_block(index, image.nat_second(index));
+    let erased = is_erased(image.cache.get(addr)?);
+    Ok(erased || image.cache.medium.is_unreadable(addr))
 }
 
 impl Image<'_> {
@@ -143,13 +151,15 @@ impl Image<'_> {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
-        let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
+        let (mut found, mut unsaid): (BTreeMap<u32, Vec<Nid>>, bool) = Default::default();
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
         strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
         self.strays.seen.extend(strays.iter().map(|(nid, _)| nid));
         for (nid, stray) in strays {
             let unknown = !stray.valid && self.nat(nid)?.block_addr.get() == NULL_ADDR;
-            if unknown && !self.sit_lost(self.g.segno(stray.addr)) {
+            let sit_lost = self.sit_lost(self.g.segno(stray.addr));
+            if unknown && !(sit_lost && is_nat_lost(self, nid)?) {
+                unsaid |= sit_lost;
                 self.strays.doubtful.insert(nid, stray);
                 continue;
             }
@@ -166,10 +176,10 @@ impl Image<'_> {
             );
             findings.add(Code::NatLost, text);
         }
-        if !self.journals_may_be_lost && !short {
+        if !self.journals_may_be_lost && !short && !unsaid {
             self.strays.doubtful.clear();
         }
-        let lost = self.journals_may_be_lost && !self.strays.doubtful.is_empty();
+        let lost = (self.journals_may_be_lost || unsaid) && !self.strays.doubtful.is_empty();
         self.strays.missing = if lost { self.missing_entries()? } else { 0 };
         Ok(())
     }

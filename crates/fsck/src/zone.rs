@@ -18,6 +18,7 @@ use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -90,6 +91,9 @@ impl Judgement<'_> {
         let lost = zones.iter().enumerate().filter(|(at, _)| Some(*at) != keep).map(|(_, zone)| zone);
         let lost: Vec<String> =
             lost.flat_map(|zone| pages(&[&zone.name[..], &zone.value].concat(), f.ino)).collect();
+        if !lost.is_empty() {
+            self.revert(f.ino, None);
+        }
         if let Some(keep) = keep {
             entries.insert(0, zones[keep].clone());
         }
@@ -131,6 +135,7 @@ impl Judgement<'_> {
                 if sound.is_empty() { "none".into() } else { sound.join(", ") }
             );
             self.findings.add(Code::DeltaZone, text);
+            self.revert(f.ino, None);
         }
         f.zone = Some(Zone {
             range,
@@ -233,7 +238,7 @@ impl Judgement<'_> {
             Bases::new(&self.rules, &mut self.codecs).judge(&mut self.image, inode, &delta.record())?
         };
         if let Err((code, why)) = verdict {
-            self.drop_delta(&inode_name(f.ino, inode), delta, code, &why, faulty);
+            self.drop_delta((f.ino, &inode_name(f.ino, inode)), delta, code, &why, faulty);
         }
         Ok(())
     }
@@ -241,7 +246,7 @@ impl Judgement<'_> {
     /// The finding about a record that is wrong.
     pub(crate) fn drop_delta(
         &mut self,
-        name: &str,
+        (ino, name): (Ino, &str),
         delta: &Delta,
         code: Code,
         why: &str,
@@ -255,9 +260,10 @@ impl Judgement<'_> {
             return;
         }
         let text = format!(
-            "{name}: delta of page {page}: {why}; a repair drops it, and the page is then what it was before"
+            "{name}: delta of page {page}: {why}; a repair drops it, and the page is then its base, which is older or damaged"
         );
         self.findings.add(code, text);
+        self.revert(ino, Some(BTreeSet::from([page])));
         faulty.pages.insert(page);
     }
 }

@@ -65,6 +65,9 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+    /// There is no `fusermount3`, which mounts for all but root.
+    #[error("fusermount3 is not installed (package fuse3): without it only root can mount")]
+    NoFusermount,
     /// The kernel speaks a protocol this crate does not.
     #[error(
         "the kernel's FUSE protocol {major}.{minor} is not supported: Linux 5.4 (7.31) or newer is needed"

@@ -175,7 +175,10 @@ fn attach_by_helper(config: &MountConfig) -> Result<File> {
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(format!("{error} (package fuse3)")))?;
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NoFusermount,
+            _ => failed(format!("{error} (package fuse3)")),
+        })?;
     drop(theirs);
     let received = receive_descriptor(&ours);
     let mut message = String::new();

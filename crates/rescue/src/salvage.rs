@@ -9,8 +9,10 @@ use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
 use medfs_format::Ino;
 use medfs_format::superblock::RawSuperblock;
-use medfs_fsck::{Bared, Code, Cut, LogGaps, Options, RepairError, Report, Severity, repair_without_names};
-use std::collections::BTreeSet;
+use medfs_fsck::{
+    Bared, Code, Cut, LogGaps, Options, RepairError, Report, Reverted, Severity, repair_without_names,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ pub struct Salvage {
     pub log_gaps: Option<LogGaps>,
     /// Files whose inode was lost, made anew of their nodes and blocks.
     pub rebuilt: BTreeSet<Ino>,
+    /// Files with pages whose last updates are lost.
+    pub reverted: BTreeMap<Ino, Reverted>,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
 }
@@ -68,7 +72,7 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared { before: found, cuts, inodes, unfinished, log_gaps, rebuilt, .. } =
+    let Bared { before: found, cuts, inodes, unfinished, log_gaps, rebuilt, reverted, .. } =
         match repair_without_names(&*over, &Options::default(), progress) {
             Ok(bared) => bared,
             Err(RepairError::Io(error)) => return Err(error.into()),
@@ -88,7 +92,7 @@ pub fn open(
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
     let is_log_cut = here < blocks && found.has(Code::LogEnd);
     let doubt = unfinished.then_some(UNFINISHED).or(is_log_cut.then_some(LOG_CUT)).map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, gone })
+    Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, reverted, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

@@ -3,8 +3,11 @@
 use crate::outcome::{Failure, Lost};
 use crate::walk::{Older, Walk};
 use medfs_format::Ino;
-use medfs_fsck::LogGaps;
-use std::collections::BTreeSet;
+use medfs_fsck::{LogGaps, Reverted};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pages that are named of a file.
+const MOST_PAGES: usize = 8;
 
 impl<'v, S> Walk<'v, S> {
     /// Tells why not all of the content is certain.
@@ -39,6 +42,26 @@ impl<'v, S> Walk<'v, S> {
             let reason = "its inode is lost: it was rebuilt from its nodes and blocks, with a size up to its last page, \
                  and mode, owner, times and attributes are lost";
             self.older.insert(ino, Older { reason: reason.to_owned(), met: false });
+        }
+        self
+    }
+
+    /// Tells which files have pages whose last updates are lost: they are brought as they were before these.
+    pub fn with_reverted(mut self, files: BTreeMap<Ino, Reverted>) -> Walk<'v, S> {
+        for (ino, pages) in files {
+            let which = match pages {
+                None => "pages that cannot be told".to_owned(),
+                Some(pages) => {
+                    let shown: Vec<String> = pages.iter().take(MOST_PAGES).map(u32::to_string).collect();
+                    let more = pages.len().saturating_sub(MOST_PAGES);
+                    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                    let what = if pages.len() == 1 { "page" } else { "pages" };
+                    format!("{what} {}{more}", shown.join(", "))
+                }
+            };
+            let reason =
+                format!("updates of {which} are lost: what was brought of these is older or damaged");
+            self.older.entry(ino).or_insert(Older { reason, met: false });
         }
         self
     }

@@ -40,6 +40,7 @@ use medfs_format::{Block, COMPRESS_ADDR, Geometry, delta, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};
 use rand::Rng;
+use rand::seq::IndexedRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -56,10 +57,12 @@ pub enum Damage {
     Flipped,
     /// It holds random bytes.
     Random,
+    /// It holds what was meant for another block of the same kind.
+    Misplaced,
 }
 
 impl Damage {
-    /// All of them.
+    /// Those that strike any block.
     pub const ALL: [Damage; 4] = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped, Damage::Random];
 }
 
@@ -390,6 +393,11 @@ impl Volume {
                     block.0[bit / 8] ^= 1 << (bit % 8);
                 }
                 Damage::Random => rng.fill(&mut block.0[..]),
+                Damage::Misplaced => {
+                    let alike: Vec<u64> =
+                        self.targets.iter().filter(|t| t.part == target.part).map(|t| t.block).collect();
+                    block = self.block(*alike.choose(rng).expect("the block itself is one"));
+                }
             }
             dev.inner().write(target.block, &[&block], META).expect("memory");
         }

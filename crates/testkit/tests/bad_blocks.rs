@@ -512,7 +512,11 @@ fn every_block() {
 fn several(volume: &Volume, among: &[Damage], rng: &mut Xoshiro256PlusPlus) -> Vec<(Target, Damage)> {
     let count = rng.random_range(2..=5);
     let struck: Vec<Target> = volume.targets.choose_multiple(rng, count).copied().collect();
-    struck.into_iter().map(|target| (target, *among.choose(rng).expect("some"))).collect()
+    let mut damage = |part| match *among.choose(rng).expect("some") {
+        Damage::Random if matches!(part, Part::Sit | Part::Ssa) && rng.random() => Damage::Misplaced,
+        damage => damage,
+    };
+    struck.into_iter().map(|target| (target, damage(target.part))).collect()
 }
 
 /// The cases of these seeds on a volume, each of several blocks, by as many threads as there are processors.

@@ -28,6 +28,7 @@ mod options;
 mod overwrite;
 mod readme;
 mod repair;
+mod reverted;
 mod rights;
 mod survivor;
 mod traces;

@@ -13,6 +13,7 @@ mod dump;
 mod faults;
 mod interrupted;
 mod junk;
+mod kinds;
 mod medium;
 mod remains;
 mod removed;

@@ -1,0 +1,66 @@
+//! What a repair cannot keep as it was: told before anything is written, and weighed at boot.
+
+use crate::words;
+use medfs_fsck::{Losses, Report};
+
+/// Whether a repair loses files, or parts of them.
+pub(crate) fn loses(found: &Report) -> bool {
+    let Losses { nameless, renamed: _, blocks, cut, attributes, rebuilt, remade, reverted, lost } =
+        found.losses;
+    nameless + blocks + cut + attributes + rebuilt + remade + reverted + lost > 0
+}
+
+/// What a repair will cost, in one sentence; nothing where it costs nothing.
+fn costs(losses: &Losses) -> Option<String> {
+    let files = |count| words::count(count, "file");
+    let mut parts = Vec::new();
+    if losses.nameless > 0 {
+        parts.push(format!("move {} without a name to lost+found", files(losses.nameless)));
+    }
+    if losses.renamed > 0 {
+        parts.push(format!("put {} back into the directory that they name", files(losses.renamed)));
+    }
+    if losses.blocks > 0 {
+        parts.push(format!("cut {} off {}", words::count(losses.blocks, "block"), files(losses.cut)));
+    }
+    if losses.attributes > 0 {
+        parts.push(format!("remove extended attributes of {}", files(losses.attributes)));
+    }
+    if losses.rebuilt > 0 {
+        let without = "without mode, owner, times and attributes, and with a size up to the last page";
+        parts.push(format!("rebuild {} whose inode is lost, {without}", files(losses.rebuilt)));
+    }
+    if losses.remade > 0 {
+        let directories = words::count(losses.remade, "directory");
+        parts.push(format!("create {directories} again, without mode, owner, times and attributes"));
+    }
+    if losses.reverted > 0 {
+        parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Says what a repair will cost.
+pub(crate) fn print_costs(found: &Report) {
+    if let Some(costs) = costs(&found.losses) {
+        outln!("a repair will {costs}");
+    }
+    if found.losses.lost > 0 {
+        outln!("a repair cannot keep {}:", words::count(found.losses.lost, "file or directory"));
+        print_lost(found, "  ");
+    }
+}
+
+/// Names whose inode is lost, a line each.
+pub(crate) fn print_lost(found: &Report, before: &str) {
+    for lost in found.lost.iter().take(LOST_SHOWN) {
+        outln!("{before}{} (inode {})", String::from_utf8_lossy(&lost.path), lost.ino);
+    }
+    let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
+    if more > 0 {
+        outln!("{before}and {} more", words::count(more, "file or directory"));
+    }
+}
+
+/// Lost files that are named.
+const LOST_SHOWN: usize = 1000;
