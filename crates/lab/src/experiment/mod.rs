@@ -11,6 +11,7 @@ mod hotness;
 mod lab;
 mod latency;
 pub mod ldc;
+mod mobifs;
 mod overhead;
 mod sensitivity;
 mod spec;
@@ -88,6 +89,13 @@ static FILES: &[Entry] = &[
     Entry::file(include_str!("../../experiments/dj-thresholds.toml"), dj::thresholds),
     Entry::file(include_str!("../../experiments/dj-fig9.toml"), dj::synthetic),
     Entry::file(include_str!("../../experiments/dj-fig12.toml"), dj::journal_writes),
+    Entry::file(include_str!("../../experiments/mobifs-fig1.toml"), mobifs::curves),
+    Entry::file(include_str!("../../experiments/mobifs-fig3.toml"), mobifs::fixed_points),
+    Entry::file(include_str!("../../experiments/mobifs-fig5.toml"), mobifs::growth),
+    Entry::file(include_str!("../../experiments/mobifs-fig6.toml"), mobifs::intervals),
+    Entry::file(include_str!("../../experiments/mobifs-fig8.toml"), mobifs::conflicts),
+    Entry::file(include_str!("../../experiments/mobifs-fig9.toml"), mobifs::lengths),
+    Entry::file(include_str!("../../experiments/mobifs-fig13.toml"), mobifs::flushed),
     Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 
