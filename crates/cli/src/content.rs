@@ -5,12 +5,12 @@
 
 use crate::size;
 use infer::MatcherType;
+use medfs_device::file::read_full;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Written bytes that are looked through; a file with more zeros than that is for its user to judge.
@@ -90,20 +90,6 @@ fn look_through(file: &File, most: u64) -> io::Result<Content> {
     Ok(Content::Zeros)
 }
 
-/// Reads until the buffer is full or the file ends.
-fn read_full(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], at + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
 /// What a file is called that begins like this.
 fn name(head: &[u8]) -> String {
     if is_text(head) {
@@ -139,6 +125,7 @@ fn is_text(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     fn content(write: impl FnOnce(&File), most: u64) -> Content {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -12,7 +12,6 @@ use crate::options;
 use crate::remount;
 use crate::size;
 use crate::source::{Closing, Source};
-use crate::survivor;
 use crate::target;
 use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
@@ -191,7 +190,6 @@ fn mount(
 ) -> Result<(Session, Arc<Volume>, Closing)> {
     let source = Source::open(args, &mut config, &mut options)?;
     tell_ignored(args, &options);
-    survivor::resolve(&mut options);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume_to_mount(source.device.clone(), &args.image, options)?);
     if volume.superblock().has_old_layouts() {

@@ -111,9 +111,13 @@ pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> 
 }
 
 /// Opens the volume to mount it. Where it is too damaged, the error says what may help.
-pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
-    let is_cut_short = whole_length(dev.clone()).missing() > 0;
-    open_volume(dev, path, options).map_err(|error| helpful(error, is_cut_short, path))
+pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, mut options: MountOptions) -> Result<Volume> {
+    if options.read_only {
+        // It tells of a log that it does not replay.
+        survivor::resolve(&mut options);
+    }
+    let opened = open_volume(dev.clone(), path, options);
+    opened.map_err(|error| helpful(error, whole_length(dev).missing() > 0, path))
 }
 
 /// The error of a volume that does not open, with what may help where it is damaged.

@@ -16,12 +16,27 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Most buffers in one system call (the kernel's IOV_MAX).
 const MAX_BUFFERS: usize = 1024;
+
+/// Reads until the buffer is full or the file ends; returns how many bytes.
+pub fn read_full(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
 
 /// Options for opening a [`FileDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -374,7 +374,7 @@ fn pass(
         blocks: w.space.blocks,
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
-        losses: w.losses,
+        losses: Losses { reverted: w.reverted.len() as u64, ..w.losses },
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };

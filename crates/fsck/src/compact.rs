@@ -9,7 +9,7 @@
 
 use crate::deltas::PLACES;
 use crate::file::{FileWalk, Region};
-use crate::finding::Code;
+use crate::finding::{Code, Reverted};
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::Judgement;
 use medfs_device::Cause;
@@ -50,6 +50,13 @@ impl Judgement<'_> {
         Ok(stays)
     }
 
+    /// A repair frees a compact page, for which these pages lose their last updates: `false`, it does not stay.
+    fn frees(&mut self, ino: Ino, code: Code, text: String, pages: Reverted) -> bool {
+        self.findings.add(code, text);
+        self.revert(ino, pages);
+        false
+    }
+
     /// A block where the file says that it has compact pages.
     fn own_compact_block(
         &mut self,
@@ -72,9 +79,7 @@ impl Judgement<'_> {
                 "{name}: compact page {place}, block {addr}, {CANNOT_BE_READ}; a repair frees it, after which pages of the file \
                  may be what they were before their last update: which ones cannot be told"
             );
-            self.findings.add(Code::Unreadable, text);
-            self.revert(f.ino, None);
-            return Ok(false);
+            return Ok(self.frees(f.ino, Code::Unreadable, text, None));
         }
         if let Some(bit) = unflipped(&block, f.ino) {
             bit.flip(&mut block);
@@ -93,9 +98,7 @@ impl Judgement<'_> {
                     "{name}: {error} (compact page {place}, block {addr}); a repair frees it, after which pages of the file \
                      may be what they were before their last update: which ones cannot be told"
                 );
-                self.findings.add(Code::CompactPage, text);
-                self.revert(f.ino, None);
-                return Ok(false);
+                return Ok(self.frees(f.ino, Code::CompactPage, text, None));
             }
         };
         let zone = f.zone.as_mut().expect("it says that there are compact pages");
@@ -106,9 +109,7 @@ impl Judgement<'_> {
                 pages_of(&records)
             );
             let pages = records.iter().map(|r| r.index).collect();
-            self.findings.add(Code::CompactTwice, text);
-            self.revert(f.ino, Some(pages));
-            return Ok(false);
+            return Ok(self.frees(f.ino, Code::CompactTwice, text, Some(pages)));
         }
         zone.deltas.pages.insert(sequence, addr);
         Ok(true)
@@ -136,9 +137,7 @@ impl Judgement<'_> {
                 pages_of(&records)
             );
             let pages = records.iter().map(|r| r.index).collect();
-            self.findings.add(Code::CompactFlag, text);
-            self.revert(f.ino, Some(pages));
-            return Ok(false);
+            return Ok(self.frees(f.ino, Code::CompactFlag, text, Some(pages)));
         };
         if !zone.header_damaged {
             let text = format!(

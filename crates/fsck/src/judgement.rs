@@ -89,17 +89,11 @@ impl<'d> Judgement<'d> {
 
     /// Notes that these pages of a file lose their last updates, or, with `None`, that any of its pages may.
     pub(crate) fn revert(&mut self, ino: Ino, pages: Reverted) {
-        let all = self.reverted.entry(ino).or_insert_with(|| {
-            self.losses.reverted += 1;
-            Some(BTreeSet::new())
-        });
-        match pages {
-            None => *all = None,
-            Some(pages) => {
-                if let Some(all) = all {
-                    all.extend(pages);
-                }
-            }
+        let all = self.reverted.entry(ino).or_insert_with(|| Some(BTreeSet::new()));
+        match (all.as_mut(), pages) {
+            (Some(all), Some(pages)) => all.extend(pages),
+            (_, None) => *all = None,
+            (None, Some(_)) => {}
         }
     }
 

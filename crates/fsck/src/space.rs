@@ -168,11 +168,11 @@ impl Space {
         // A log's segment may be new to SIT and SSA, and without a checkpoint nobody says that it is one.
         let unknown = image.reckoned && entry.valid_map.iter().all(|&b| b == 0);
         let ssa = Kind::of(entry_type == SUM_TYPE_NODE);
-        let (sit_lost, ssa_lost) = (image.sit_lost(segno), image.ssa_lost(segno)?);
-        let kind = if unknown || (!sit_lost && !ssa_lost && sit == ssa && sit == found) {
+        let ssa_lost = image.ssa_lost(segno)?;
+        let agreed = (!image.sit_lost(segno) && !ssa_lost && sit == ssa).then_some(sit);
+        let kind = if unknown || agreed == Some(found) {
             found
         } else {
-            let agreed = (!sit_lost && !ssa_lost && sit == ssa).then_some(sit);
             self.majority(image, segno)?.or(agreed).unwrap_or(found)
         };
         let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };

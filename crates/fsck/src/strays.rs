@@ -151,7 +151,8 @@ impl Image<'_> {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
-        let (mut found, mut unsaid): (BTreeMap<u32, Vec<Nid>>, bool) = Default::default();
+        let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
+        let mut unsaid = false;
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
         strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
         self.strays.seen.extend(strays.iter().map(|(nid, _)| nid));

@@ -117,11 +117,15 @@ pub fn is_medfs(dir: &Path) -> Result<bool> {
     }
 }
 
+/// The kernel's page cache comes first: on a plain mount its part of syncfs works, only the daemon is not told.
+fn write_cache_back(file: &File) -> Result<()> {
+    rustix::fs::syncfs(file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))
+}
+
 /// Makes everything durable that was written to the volume a directory is on.
 pub fn sync(dir: &Path) -> Result<()> {
     let file = open(dir)?;
-    // The kernel's page cache first: on a plain mount its part of syncfs works, only the daemon is not told.
-    rustix::fs::syncfs(&file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))?;
+    write_cache_back(&file)?;
     sync_ioctl(&file).map_err(Error::io("syncing the volume"))
 }
 
@@ -130,9 +134,7 @@ pub fn sync(dir: &Path) -> Result<()> {
 pub fn power(dir: &Path, low: bool) -> Result<()> {
     let file = open(dir)?;
     if low {
-        rustix::fs::syncfs(&file)
-            .map_err(io::Error::from)
-            .map_err(Error::io("writing the page cache back"))?;
+        write_cache_back(&file)?;
     }
     power_ioctl(&file, low).map_err(Error::io("telling the daemon of the power"))
 }

@@ -3,6 +3,7 @@
 //! Locks: one mutex over the table of open files, held to find a file, not during its I/O.
 
 use super::{Handle, Open, Target};
+use medfs_device::file::read_full;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -55,15 +56,7 @@ impl Target for DirTarget {
         self.open.lock().files.remove(&file.0).map(drop).ok_or_else(super::volume::closed)
     }
     fn read(&self, file: Handle, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let file = self.file(file)?;
-        let mut done = 0;
-        while done < buf.len() {
-            match file.read_at(&mut buf[done..], offset + done as u64)? {
-                0 => break,
-                read => done += read,
-            }
-        }
-        Ok(done)
+        read_full(&*self.file(file)?, buf, offset)
     }
     fn write(&self, file: Handle, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file(file)?.write_all_at(data, offset)

@@ -8,8 +8,7 @@
 //! Within the bounds the option `durability_policy` says when ([`super::chooser`]); a bound beats it.
 //!
 //! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
-//! a bound began. Locks: `open` and
-//! `chooser` are leaves.
+//! a bound began. Locks: `open` is a leaf.
 
 use crate::commit::chooser::{Chooser, PageCounts};
 use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
@@ -64,17 +63,17 @@ pub struct AdaptiveStats {
 pub(crate) struct Adaptive {
     bounds: LossBounds,
     open: Mutex<Open>,
-    chooser: Mutex<Chooser>,
     counters: Counters,
 }
 
 /// What happened since the last commit.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Open {
     /// When the first change was seen.
     since: Option<Duration>,
     /// fsyncs that returned.
     fsyncs: u64,
+    chooser: Chooser,
 }
 
 #[derive(Debug, Default)]
@@ -95,8 +94,8 @@ fn count(counter: &AtomicU64) {
 
 impl Adaptive {
     pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy) -> Adaptive {
-        let chooser = Mutex::new(Chooser::new(policy));
-        Adaptive { bounds, open: Mutex::default(), chooser, counters: Counters::default() }
+        let open = Open { since: None, fsyncs: 0, chooser: Chooser::new(policy) };
+        Adaptive { bounds, open: Mutex::new(open), counters: Counters::default() }
     }
 
     fn count_end(&self, end: End) {
@@ -136,8 +135,11 @@ impl Durability for Adaptive {
     }
 
     fn on_change(&self, now: Duration, pages: PageCounts) -> bool {
-        self.open.lock().since.get_or_insert(now);
-        let chosen = self.chooser.lock().on_change(now, pages);
+        let chosen = {
+            let mut open = self.open.lock();
+            open.since.get_or_insert(now);
+            open.chooser.on_change(now, pages)
+        };
         if pages.dirty * BLOCK_SIZE as u64 >= self.bounds.bytes {
             count(&self.counters.by_bytes);
             return true;
@@ -150,24 +152,26 @@ impl Durability for Adaptive {
 
     fn is_due(&self, now: Duration) -> bool {
         // A change that noted itself before a commit, and happened after it, is noted here.
-        let since = *self.open.lock().since.get_or_insert(now);
+        let mut open = self.open.lock();
+        let since = *open.since.get_or_insert(now);
         let due = now.saturating_sub(since) >= self.patience();
         if due {
             count(&self.counters.by_age);
             return true;
         }
-        let end = self.chooser.lock().due(now);
+        let end = open.chooser.due(now);
         end.inspect(|&end| self.count_end(end)).is_some()
     }
 
     fn checkpointed(&self) {
-        *self.open.lock() = Open::default();
-        self.chooser.lock().committed();
+        let mut open = self.open.lock();
+        (open.since, open.fsyncs) = (None, 0);
+        open.chooser.committed();
     }
 
     fn stats(&self, now: Duration, dirty_bytes: u64) -> Option<AdaptiveStats> {
-        let written = self.chooser.lock().written();
         let open = self.open.lock();
+        let written = open.chooser.written();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         Some(AdaptiveStats {

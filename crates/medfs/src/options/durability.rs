@@ -1,7 +1,8 @@
 //! `durability=`, and the bounds of what power loss may take with `adaptive`.
 
 use super::list::{
-    TIME, choice, choose, itself, name_of, number, number_in, show_bytes, show_time, size, time, time_row,
+    SIZE, SIZE_MIN, TIME, choice, choose, itself, name_of, number, number_in, show_bytes, show_time, size,
+    size_row, time, time_row,
 };
 use super::table::Form::Value;
 use super::table::MountOption;
@@ -89,8 +90,6 @@ const POLICIES: &[(&str, DurabilityPolicy)] = &[
 const POINTS: RangeInclusive<usize> = 2..=65536;
 const MODES: &[(&str, DurabilityMode)] =
     &[("posix", DurabilityMode::Posix), ("adaptive", DurabilityMode::Adaptive)];
-/// Least for `durability_bytes` and `durability_staleness`.
-const BYTES_MIN: u64 = 64 << 10;
 
 pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     choice!(
@@ -109,15 +108,12 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "With durability=adaptive, the age at which a change becomes durable.",
         loss.age
     ),
-    MountOption {
-        name: "durability_bytes",
-        form: Value("SIZE"),
-        accepts: "a number of bytes, or one with K, M or G, at least 64K",
-        default: "16M",
-        help: "With durability=adaptive, the most bytes of changed pages that are not durable yet.",
-        set: |o, value| size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.loss.bytes = n).is_some(),
-        show: |o| vec![show_bytes(o.loss.bytes)],
-    },
+    size_row!(
+        "durability_bytes",
+        "16M",
+        "With durability=adaptive, the most bytes of changed pages that are not durable yet.",
+        loss.bytes
+    ),
     MountOption {
         name: "durability_fsyncs",
         form: Value("N"),
@@ -127,15 +123,16 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         set: |o, value| number(value).filter(|n| *n > 0).map(|n| o.loss.fsyncs = Some(n)).is_some(),
         show: |o| o.loss.fsyncs.map(|n| n.to_string()).into_iter().collect(),
     },
-    MountOption {
-        name: "durability_policy",
-        form: Value("bounds|tpl|interval|staleness"),
-        accepts: "",
-        default: "bounds",
-        help: "With durability=adaptive, what commits before a bound is reached. bounds: nothing. tpl: the point from which waiting saves less, in the next pause. interval: the time durability_interval. staleness: durability_staleness of changes.",
-        set: |o, value| choose(POLICIES, value).map(|which| o.commit_policy.which = which).is_some(),
-        show: |o| vec![name_of(POLICIES, o.commit_policy.which)],
-    },
+    choice!(
+        "durability_policy",
+        "bounds|tpl|interval|staleness",
+        "bounds",
+        "With durability=adaptive, what commits before a bound is reached. bounds: nothing. tpl: the point from which waiting saves less, in the next pause. interval: the time durability_interval. staleness: durability_staleness of changes.",
+        POLICIES,
+        commit_policy.which,
+        itself,
+        Some
+    ),
     MountOption {
         name: "durability_points",
         form: Value("N"),
@@ -157,17 +154,12 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "With durability_policy=interval, the time from a first change to its commit.",
         commit_policy.interval
     ),
-    MountOption {
-        name: "durability_staleness",
-        form: Value("SIZE"),
-        accepts: "a number of bytes, or one with K, M or G, at least 64K",
-        default: "4M",
-        help: "With durability_policy=staleness, the bytes of changed pages, a page once for each change, that are committed together.",
-        set: |o, value| {
-            size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.commit_policy.staleness = n).is_some()
-        },
-        show: |o| vec![show_bytes(o.commit_policy.staleness)],
-    },
+    size_row!(
+        "durability_staleness",
+        "4M",
+        "With durability_policy=staleness, the bytes of changed pages, a page once for each change, that are committed together.",
+        commit_policy.staleness
+    ),
 ];
 
 /// `Invalid` where a reserve, which is overwritten in place, is to be committed later.

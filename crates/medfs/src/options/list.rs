@@ -35,6 +35,9 @@ const INLINE_MAX: usize = 512;
 const INLINE_THRESHOLDS: RangeInclusive<usize> = 64..=INLINE_MAX;
 const _: () = assert!(INLINE_MAX == 512);
 
+/// Least that a size row accepts; [`SIZE`] says the same.
+pub(super) const SIZE_MIN: u64 = 64 << 10;
+pub(super) const SIZE: &str = "a number of bytes, or one with K, M or G, at least 64K";
 pub(super) const TIME: &str = "a number of seconds, or one with ms, s or m, up to a day";
 
 type Row = MountOption<MountOptions>;
@@ -68,15 +71,15 @@ macro_rules! switch {
 
 /// A row for a value that is one of some names.
 macro_rules! choice {
-    ($name:literal, $values:literal, $default:literal, $help:literal, $choices:ident, $field:ident, $kept:expr, $held:expr) => {
+    ($name:literal, $values:literal, $default:literal, $help:literal, $choices:ident, $($field:ident).+, $kept:expr, $held:expr) => {
         MountOption {
             name: $name,
             form: Value($values),
             accepts: "",
             default: $default,
             help: $help,
-            set: |o: &mut MountOptions, value| choose($choices, value).map(|v| o.$field = $kept(v)).is_some(),
-            show: |o: &MountOptions| $held(o.$field).map(|v| name_of($choices, v)).into_iter().collect(),
+            set: |o: &mut MountOptions, value| choose($choices, value).map(|v| o.$($field).+ = $kept(v)).is_some(),
+            show: |o: &MountOptions| $held(o.$($field).+).map(|v| name_of($choices, v)).into_iter().collect(),
         }
     };
 }
@@ -99,6 +102,25 @@ macro_rules! time_row {
 }
 
 pub(super) use time_row;
+
+/// A row for a number of bytes that are not too few.
+macro_rules! size_row {
+    ($name:literal, $default:literal, $help:literal, $($field:ident).+) => {
+        MountOption {
+            name: $name,
+            form: Value("SIZE"),
+            accepts: SIZE,
+            default: $default,
+            help: $help,
+            set: |o: &mut MountOptions, value| {
+                size(value).filter(|n| *n >= SIZE_MIN).map(|n| o.$($field).+ = n).is_some()
+            },
+            show: |o: &MountOptions| vec![show_bytes(o.$($field).+)],
+        }
+    };
+}
+
+pub(super) use size_row;
 
 pub(super) fn itself<T>(value: T) -> T {
     value

@@ -1,7 +1,7 @@
 //! `survivor=`: the log in memory that outlives the daemon.
 
 use super::MountOptions;
-use super::list::{show_bytes, size};
+use super::list::{SIZE, SIZE_MIN, show_bytes, size, size_row};
 use super::table::Form::Value;
 use super::table::MountOption;
 use std::path::PathBuf;
@@ -17,9 +17,6 @@ pub enum Survivor {
     /// In a file in this directory, which should be in memory.
     In(PathBuf),
 }
-
-/// Least for `survivor_size`.
-const BYTES_MIN: u64 = 64 << 10;
 
 pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     MountOption {
@@ -46,13 +43,10 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
             }]
         },
     },
-    MountOption {
-        name: "survivor_size",
-        form: Value("SIZE"),
-        accepts: "a number of bytes, or one with K, M or G, at least 64K",
-        default: "32M",
-        help: "Most bytes of memory that this log takes. When they are used, the next operation waits for a commit.",
-        set: |o, value| size(value).filter(|n| *n >= BYTES_MIN).map(|n| o.survivor_bytes = n).is_some(),
-        show: |o| vec![show_bytes(o.survivor_bytes)],
-    },
+    size_row!(
+        "survivor_size",
+        "32M",
+        "Most bytes of memory that this log takes. When they are used, the next operation waits for a commit.",
+        survivor_bytes
+    ),
 ];

@@ -176,7 +176,7 @@ pub(in crate::experiment) fn intervals(lab: &Lab<'_>) -> Result<Vec<Row>> {
         }
         let spread =
             |of: &[f64]| of.iter().copied().fold(0.0, f64::max) / of.iter().copied().fold(f64::MAX, f64::min);
-        let file = keep(lab, &format!("k={k}"), &[(format!("to ext4, k={k}"), geometric(&to_ext4))])?;
+        let file = keep(lab, &scheme, &[(format!("to ext4, k={k}"), geometric(&to_ext4))])?;
         rows.push(row(lab, ("to ext4's flushes", &scheme, "x"), geometric(&to_ext4), &file));
         rows.push(row(lab, ("to ext4's timer alone", &scheme, "x"), geometric(&to_timer), &file));
         rows.push(row(lab, ("between apps", &scheme, "x"), spread(&of_apps), &file));
@@ -202,7 +202,7 @@ pub(in crate::experiment) fn flushed(lab: &Lab<'_>) -> Result<Vec<Row>> {
             rows.push(row(lab, (app.name, &scheme, "% less"), less, &[]));
         }
         let less = 100.0 * (1.0 - geometric(&parts));
-        let file = keep(lab, &format!("k={k}"), &[(format!("less, k={k}"), less)])?;
+        let file = keep(lab, &scheme, &[(format!("less, k={k}"), less)])?;
         rows.push(row(lab, ("geometric mean", &scheme, "% less"), less, &file));
         rows.push(row(lab, ("mean size", &scheme, "x less"), sums[1] as f64 / sums[0] as f64, &file));
     }

@@ -8,9 +8,10 @@
 //! the head in force is then the older or the newer one, and at most the last record is torn.
 //! Locks: none; the caller has the file for itself, among processes by a lock of the file.
 
-use super::record::Encoded;
+use super::record::{Encoded, Take};
 use crate::types::Timestamp;
 use crc32fast::Hasher;
+use medfs_device::file::read_full;
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -89,26 +90,9 @@ impl From<io::Error> for Unusable {
     }
 }
 
-/// Takes numbers out of an array, one after the other.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (head, rest) = self.0.split_first_chunk::<N>().expect("the array is as long as its fields");
-        self.0 = rest;
-        *head
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
-    fn mark(&mut self) -> Mark {
-        Mark { version: self.u64(), at: self.u64(), number: self.u64() }
+impl Mark {
+    fn of(take: &mut Take<'_>) -> Option<Mark> {
+        Some(Mark { version: take.u64()?, at: take.u64()?, number: take.u64()? })
     }
 }
 
@@ -134,14 +118,14 @@ impl Head {
         if !body.starts_with(MAGIC) || crc != crc32fast::hash(body).to_le_bytes() {
             return None;
         }
-        let mut fields = Fields(&body[MAGIC.len()..]);
+        let mut take = Take(&body[MAGIC.len()..]);
         Some(Head {
-            uuid: fields.take(),
-            update: fields.u64(),
-            base: fields.mark(),
-            intent: fields.mark(),
-            suspect: fields.u64(),
-            tries: fields.u32(),
+            uuid: take.array()?,
+            update: take.u64()?,
+            base: Mark::of(&mut take)?,
+            intent: Mark::of(&mut take)?,
+            suspect: take.u64()?,
+            tries: take.u32()?,
         })
     }
 }
@@ -230,12 +214,9 @@ impl Log {
         if !fill(&self.file, &mut header, at)? {
             return Ok(None);
         }
-        let mut fields = Fields(&header);
-        let (magic, len, crc, skipped) = (fields.u32(), fields.u32() as usize, fields.u32(), fields.u32());
-        let number = fields.u64();
-        let time = Timestamp { secs: fields.u64() as i64, nanos: fields.u32() };
+        let Some(Header { len, crc, skipped, number, time }) = Header::of(&header) else { return Ok(None) };
         let room = self.file.metadata()?.len().saturating_sub(at + RECORD as u64);
-        if magic != RECORD_MAGIC || len > MOST || len as u64 > room {
+        if len as u64 > room {
             return Ok(None);
         }
         let mut bytes = vec![0; len];
@@ -243,7 +224,7 @@ impl Log {
             return Ok(None);
         }
         let end = at + size_on_file(len);
-        Ok(Some(Record { at, end, number, time, skipped: skipped != 0, bytes }))
+        Ok(Some(Record { at, end, number, time, skipped, bytes }))
     }
 
     /// Goes to the end of the records from a mark on; returns how many there are. `None` where one in the middle
@@ -262,7 +243,7 @@ impl Log {
         let mut piece = vec![0; PIECE];
         let mut at = self.end;
         loop {
-            let got = read_some(&self.file, &mut piece, at)?;
+            let got = read_full(&self.file, &mut piece, at)?;
             for within in (0..got.saturating_sub(7)).step_by(8) {
                 let looks = piece[within..within + 4] == RECORD_MAGIC.to_le_bytes();
                 let at = at + within as u64;
@@ -356,23 +337,9 @@ fn read_head(file: &File) -> io::Result<Option<Head>> {
     Ok(found)
 }
 
-/// Reads as much as the file has.
-fn read_some(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buf.len() {
-        match file.read_at(&mut buf[got..], at + got as u64) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
-}
-
 /// Reads all of it; `false` where the file ends before.
 fn fill(file: &File, buf: &mut [u8], at: u64) -> io::Result<bool> {
-    Ok(read_some(file, buf, at)? == buf.len())
+    Ok(read_full(file, buf, at)? == buf.len())
 }
 
 fn size_on_file(len: usize) -> u64 {
@@ -386,6 +353,25 @@ fn checksum(number: u64, time: Timestamp, parts: &[&[u8]]) -> u32 {
     hasher.update(&time.nanos.to_le_bytes());
     parts.iter().for_each(|part| hasher.update(part));
     hasher.finalize()
+}
+
+/// What stands in front of a record.
+struct Header {
+    len: usize,
+    crc: u32,
+    skipped: bool,
+    number: u64,
+    time: Timestamp,
+}
+
+impl Header {
+    /// `None` where the bytes are none.
+    fn of(bytes: &[u8; RECORD]) -> Option<Header> {
+        let mut take = Take(bytes);
+        let (magic, len, crc) = (take.u32()?, take.u32()? as usize, take.u32()?);
+        let (skipped, number, time) = (take.u32()? != 0, take.u64()?, take.time()?);
+        (magic == RECORD_MAGIC && len <= MOST).then_some(Header { len, crc, skipped, number, time })
+    }
 }
 
 fn header(number: u64, time: Timestamp, parts: [&[u8]; 2]) -> [u8; RECORD] {

@@ -111,39 +111,13 @@ pub(crate) fn path(opts: &MountOptions, uuid: [u8; 16]) -> Option<PathBuf> {
 /// forward: an earlier daemon's, or a new one where `durability=adaptive` asks for it.
 pub(crate) fn find(on: &Tree) -> Option<Arc<Survivor>> {
     let path = path(&on.opts, on.sb.uuid)?;
-    let mut told = Vec::new();
-    let found = match Log::open(&path) {
-        Ok(Some(log)) if on.read_only => {
-            drop(log);
-            tracing::warn!(
-                "{} has what a daemon acknowledged before it was killed: only a mount that may write shows it",
-                path.display()
-            );
-            return None;
-        }
-        Ok(Some(log)) => pending(on, log, &mut told),
-        Ok(None) => Ok(None),
+    let survivor = match found(on, &path) {
+        Ok(survivor) => survivor?,
         Err(why) => {
             tracing::warn!("{}", cannot_use(&path, &why));
             return None;
         }
     };
-    let (log, pending) = match found {
-        Ok(Some(found)) => found,
-        Ok(None) if on.read_only || on.opts.durability == DurabilityMode::Posix => return None,
-        Ok(None) => match Log::create(&path, on.sb.uuid, on.version_in_footers()) {
-            Ok(log) => (log, 0),
-            Err(why) => {
-                tracing::warn!("{}", cannot_use(&path, &why));
-                return None;
-            }
-        },
-        Err(error) => {
-            tracing::warn!("{}", cannot_use(&path, &Unusable::Failed(error)));
-            return None;
-        }
-    };
-    let survivor = Survivor::new(log, pending, told, on.opts.survivor_bytes);
     match survivor.hold_orphans(on) {
         Ok(()) => Some(Arc::new(survivor)),
         Err(error) => {
@@ -153,11 +127,46 @@ pub(crate) fn find(on: &Tree) -> Option<Arc<Survivor>> {
     }
 }
 
+/// The log at a path, or a new one; `None` where none is wanted.
+fn found(on: &Tree, path: &Path) -> Result<Option<Survivor>, Unusable> {
+    let log = Log::open(path)?;
+    if on.read_only {
+        if log.is_some() {
+            tracing::warn!(
+                "{} has what a daemon acknowledged before it was killed: only a mount that may write shows it",
+                path.display()
+            );
+        }
+        return Ok(None);
+    }
+    let mut told = Vec::new();
+    let found = match log {
+        Some(log) => pending(on, log, &mut told)?,
+        None => None,
+    };
+    let (log, pending) = match found {
+        Some(found) => found,
+        None if on.opts.durability == DurabilityMode::Posix => return Ok(None),
+        None => (Log::create(path, on.sb.uuid, on.version_in_footers())?, 0),
+    };
+    Ok(Some(Survivor::new(log, pending, told, on.opts.survivor_bytes)))
+}
+
 /// Says the last of what was said.
 fn tell(told: &[String]) {
     if let Some(sentence) = told.last() {
         tracing::warn!("{sentence}");
     }
+}
+
+const NOTHING_REPLAYED: &str = "nothing of it was replayed";
+
+/// Gives a log another name for this reason, and says so.
+fn set_aside(log: &Log, why: &str, told: &mut Vec<String>) -> io::Result<()> {
+    let name = log.set_aside()?;
+    told.push(format!("the log {} {why}, and it is kept as {}", log.path().display(), name.display()));
+    tell(told);
+    Ok(())
 }
 
 fn cannot_use(path: &Path, why: &Unusable) -> String {
@@ -175,16 +184,8 @@ fn cannot_use(path: &Path, why: &Unusable) -> String {
 /// An earlier daemon's log at the first record that the volume lacks, and how many these are. `None` where it is
 /// not this volume's as it is now: then it was set aside.
 fn pending(on: &Tree, mut log: Log, told: &mut Vec<String>) -> io::Result<Option<(Log, u64)>> {
-    let mut aside = |log: Log, why: &str| {
-        let name = log.set_aside()?;
-        told.push(format!(
-            "the log {} {why}: nothing of it was replayed, and it is kept as {}",
-            log.path().display(),
-            name.display()
-        ));
-        tell(told);
-        Ok(None)
-    };
+    let mut aside =
+        |log: Log, why: &str| set_aside(&log, &format!("{why}: {NOTHING_REPLAYED}"), told).map(|()| None);
     let (head, now) = (log.head, on.version_in_footers());
     if head.uuid != on.sb.uuid {
         return aside(log, "is of another volume or damaged");
@@ -234,10 +235,8 @@ impl Survivor {
         on.orphans.list().into_iter().filter(|&ino| on.inodes.is_held(ino)).for_each(|ino| {
             on.inodes.release(ino, 1);
         });
-        self.begin_another(
-            on,
-            "is older than fsyncs of another mount of the volume: nothing of it was replayed",
-        )
+        let why = "is older than fsyncs of another mount of the volume";
+        self.begin_another(on, &format!("{why}: {NOTHING_REPLAYED}"))
     }
 
     /// Does again what there is, makes it durable, and begins to record where that is asked for.
@@ -277,10 +276,7 @@ impl Survivor {
     /// Keeps the log for this reason, and begins to record in another file.
     fn begin_another(&self, on: &Tree, why: &str) -> Result<()> {
         let state = &mut *self.state.lock();
-        let name = state.log.set_aside()?;
-        let path = state.log.path().display();
-        state.stats.told.push(format!("the log {path} {why}, and it is kept as {}", name.display()));
-        tell(&state.stats.told);
+        set_aside(&state.log, why, &mut state.stats.told)?;
         state.mode = Mode::Off;
         if on.opts.durability == DurabilityMode::Posix {
             return Ok(());

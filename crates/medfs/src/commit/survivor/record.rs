@@ -129,10 +129,11 @@ pub(super) fn encode<'a>(effect: &Effect<'a>) -> Encoded<'a> {
     Encoded { fields: put.0, data: rest }
 }
 
-struct Take<'a>(&'a [u8]);
+/// Takes fields out of bytes, one after the other; `None` where they end.
+pub(super) struct Take<'a>(pub(super) &'a [u8]);
 
 impl<'a> Take<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*head)
@@ -150,11 +151,11 @@ impl<'a> Take<'a> {
         self.u32()?.try_into().ok()
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -174,7 +175,7 @@ impl<'a> Take<'a> {
         if self.bool()? { take(self).map(Some) } else { Some(None) }
     }
 
-    fn time(&mut self) -> Option<Timestamp> {
+    pub(super) fn time(&mut self) -> Option<Timestamp> {
         Some(Timestamp { secs: self.u64()? as i64, nanos: self.u32()? })
     }
 
