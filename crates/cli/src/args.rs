@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Umount(DirArgs),
     /// Check a volume, and repair it with --repair
     #[command(after_long_help = crate::fsck::HELP)]
-    Fsck(FsckArgs),
+    Fsck(crate::fsck_args::FsckArgs),
     /// Convert plain F2FS into a volume with deltas, in place
     #[command(after_long_help = crate::convert::IMPORT_HELP)]
     Import(ImportArgs),
@@ -254,38 +254,6 @@ pub(crate) struct DirArgs {
     /// Directory of a mounted volume
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct FsckArgs {
-    /// Image file or block device
-    #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
-    pub(crate) image: PathBuf,
-    /// Repair all faults, and roll forward the fsyncs after the last checkpoint
-    #[arg(short = 'y', long, conflicts_with = "dry_run")]
-    pub(crate) repair: bool,
-    /// Make only repairs that lose no data, as the system does at boot (also -a)
-    #[arg(short = 'p', long, short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
-    pub(crate) preen: bool,
-    /// Save every block that the repair changes to FILE, for --restore. FILE is a new one, or that of an interrupted
-    /// repair of this volume
-    #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
-    pub(crate) undo: Option<PathBuf>,
-    /// Undo a repair: write back the blocks that --undo saved to this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
-    pub(crate) restore: Option<PathBuf>,
-    /// Check only; change nothing (the default)
-    #[arg(short = 'n', long)]
-    pub(crate) dry_run: bool,
-    /// Print the findings as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Accepted for compatibility with other checkers: every check is complete
-    #[arg(short, hide = true)]
-    pub(crate) force: bool,
-    /// Print every finding, even if there are many of one kind
-    #[arg(long)]
-    pub(crate) verbose: bool,
 }
 
 #[derive(Args, Debug)]

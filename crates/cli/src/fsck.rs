@@ -5,12 +5,12 @@
 //! run is enough. What a repair will cost is said before anything is written; with `--undo` all of it can be
 //! taken back.
 
-use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
+use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
-use crate::{findings, json, output, progress, target, undo, words};
+use crate::{findings, json, nvram, output, progress, target, undo, words};
 use anyhow::{Context, Result};
-use medfs::MountOptions;
+use medfs::{MountOptions, PastDamage, Volume};
 use medfs_device::BlockDevice;
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair_found};
@@ -79,6 +79,9 @@ struct LooseEnds {
     given_up_because: Option<String>,
     /// Orphan inodes freed.
     orphans_freed: u64,
+    /// What of the records in an NVRAM was given up, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    given_up_of_nvram: Vec<String>,
 }
 
 impl LooseEnds {
@@ -88,6 +91,7 @@ impl LooseEnds {
         self.given_up += more.given_up;
         self.orphans_freed += more.orphans_freed;
         self.given_up_because = more.given_up_because.or(self.given_up_because.take());
+        self.given_up_of_nvram.extend(more.given_up_of_nvram);
     }
 }
 
@@ -134,7 +138,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
 }
 
 /// What helps a volume whose last fsyncs lie in an NVRAM.
-const WAITS: &str = "not checked: mount it with its NVRAM first";
+const WAITS: &str = "not checked: mount it with its NVRAM first, or use 'medfs fsck --repair --nvram'";
 
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
 fn advice(report: &Report, image: &Path) -> String {
@@ -235,6 +239,14 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
 fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Mended> {
     undo::if_ended("fsck", half_way(args));
     let mut mended = Mended { left: found, ..Mended::default() };
+    if let Some(place) = args.nvram.as_ref().filter(|_| waits_for_memory(&mended.left)) {
+        let volume = nvram::replay(place, dev, &args.image)?;
+        let given_up_of_nvram =
+            PastDamage::of(&volume).unrecovered().into_iter().map(|(_, what)| what).collect();
+        mended.ends.add(LooseEnds { given_up_of_nvram, ..closed(volume, &args.image)? });
+        mended.changed = true;
+        mended.left = checked(&args.image, &**dev)?;
+    }
     for turn in 1..=TURNS {
         let bar = progress::share("repairing", PROGRESS_STEPS);
         let repair = repair_found(&**dev, mended.left, &Options::default(), &mut |done| {
@@ -285,6 +297,9 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     if let Some(reason) = &ends.given_up_because {
         let files = words::count(ends.given_up, "file");
         outln!("dropped the fsyncs of {files} since the last checkpoint: {reason}");
+    }
+    for what in &ends.given_up_of_nvram {
+        outln!("dropped of the NVRAM: {what}");
     }
     if ends.orphans_freed > 0 {
         outln!("freed {}", words::count(ends.orphans_freed, "orphan"));
@@ -410,10 +425,16 @@ fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnd
             _ => return Err(e),
         },
     };
-    let stats = volume.stats();
-    (ends.rolled_forward, ends.orphans_freed) = (stats.recovered_inodes, stats.orphans_freed);
-    volume.close().with_context(|| format!("cannot finish writing {}", args.image.display()))?;
+    ends.add(closed(volume, &args.image)?);
     Ok(ends)
+}
+
+/// Closes a volume; what its mount tied up.
+fn closed(volume: Volume, image: &Path) -> Result<LooseEnds> {
+    let stats = volume.stats();
+    volume.close().with_context(|| format!("cannot finish writing {}", image.display()))?;
+    let (rolled_forward, orphans_freed) = (stats.recovered_inodes, stats.orphans_freed);
+    Ok(LooseEnds { rolled_forward, orphans_freed, ..LooseEnds::default() })
 }
 
 fn state(report: &Report) -> &'static str {

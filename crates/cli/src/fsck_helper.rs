@@ -1,8 +1,8 @@
 //! `fsck.medfs`: the arguments that fsck(8) and people used to other checkers give.
 
-use crate::args::FsckArgs;
 use crate::exit::{self, Coded};
 use crate::fsck::run;
+use crate::fsck_args::FsckArgs;
 use anyhow::Result;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,5 +56,16 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
     let image = image.ok_or_else(|| wrong("no device".into()))?;
     let repair = mend && !preen;
     let (undo, restore, json, force) = (None, None, false, false);
-    Ok(Some(FsckArgs { image, repair, preen, undo, restore, dry_run: look, json, verbose, force }))
+    Ok(Some(FsckArgs {
+        image,
+        repair,
+        preen,
+        undo,
+        nvram: None,
+        restore,
+        dry_run: look,
+        json,
+        verbose,
+        force,
+    }))
 }

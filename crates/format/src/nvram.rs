@@ -26,7 +26,7 @@ pub use record::{
     Base, Body, Home, MAX_PARTS, MAX_RECORD, MAX_TAGS, PART_OF_PAGE, PartOf, RawCommit, RawPart, RawTag,
     Record, RecordBuilder, Stamp, Tag,
 };
-pub use scan::{Scanned, next_start, scan};
+pub use scan::{Scanned, next_start, scan, scan_to_damage};
 
 use crate::{BLOCK_SIZE, FormatError, Structure, crc};
 use zerocopy::little_endian::{U32, U64};

@@ -83,4 +83,4 @@ pub use stats::{
 };
 pub use types::*;
 pub use upkeep::idle::IdleReport;
-pub use volume::{Volume, open_with_nvram};
+pub use volume::{Volume, open_with_nvram, repair_with_nvram};

@@ -67,8 +67,7 @@ pub(crate) fn mount(
     let mount = Mount { dev, opts, clock, scope: ways.scope() };
     let mut tree = mount.at_checkpoint()?;
     let survivor = survivor::find(&tree);
-    let memory = ways.nvram.as_ref().map(|nvram| nvram.memory());
-    let pending = pending(&tree.sb, &tree.cp.lock().header, &tree.opts, memory)?;
+    let pending = pending(&tree.sb, &tree.cp.lock().header, &tree.opts, ways.beside_volume())?;
     if let Err(error) = recover(&tree, pending) {
         if !tree.read_only {
             return Err(error);

@@ -82,6 +82,20 @@ pub fn open_with_nvram(
     open_with(dev, opts, clock, ways)
 }
 
+/// Opens a volume with the fsyncs that lie in a memory beside it, and leaves the memory as it is: the volume
+/// needs it no more. What is damaged there is given up alone, and told by
+/// [`PastDamage::unrecovered`](crate::PastDamage::unrecovered).
+pub fn repair_with_nvram(
+    dev: Arc<dyn BlockDevice>,
+    memory: Arc<dyn Nvram>,
+    clock: Arc<dyn Clock>,
+) -> Result<Volume> {
+    // As in `open_with_nvram`.
+    let opts = MountOptions { seal: false, ..MountOptions::default() };
+    let ways = Ways::repairing_nvram(&opts, memory);
+    open_with(dev, opts, clock, ways)
+}
+
 impl Volume {
     /// Opens a volume: checks it, frees orphans, rolls fsynced files forward.
     pub fn open(dev: Arc<dyn BlockDevice>, opts: MountOptions, clock: Arc<dyn Clock>) -> Result<Volume> {

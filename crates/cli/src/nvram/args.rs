@@ -54,6 +54,6 @@ pub(crate) struct CheckArgs {
     pub(crate) image: PathBuf,
 }
 
-fn place(text: &str) -> Result<NvramPlace, String> {
+pub(crate) fn place(text: &str) -> Result<NvramPlace, String> {
     NvramPlace::parse(text).ok_or_else(|| "expected a path, PATH@OFFSET or PATH@OFFSET+SIZE".into())
 }

@@ -3,11 +3,15 @@
 pub(crate) mod args;
 
 use crate::progress;
+use crate::target::Target;
 use crate::words::count;
 use crate::{exit, json, size, target};
 use anyhow::{Context, Result, bail};
 use args::{CheckArgs, InfoArgs, InitArgs, NvramArgs, NvramCommand};
-use medfs::{MountOptions, NvramPlace, SystemClock, nvram_is_zeros, nvram_journal, open_with_nvram};
+use medfs::{
+    MountOptions, NvramPlace, PastDamage, SystemClock, Volume, nvram_is_zeros, nvram_journal,
+    open_with_nvram, repair_with_nvram,
+};
 use medfs_device::{FileNvram, Nvram};
 use medfs_format::nvram::{Found, Home, MAX_SIZE, MIN_SIZE, Meta, Tag, scan};
 use serde::Serialize;
@@ -215,6 +219,13 @@ fn said(holds: &Holds) -> &str {
     if holds.holds == "journal" { "a damaged journal" } else { "data other than a journal" }
 }
 
+/// Opens a volume with the fsyncs that lie in a memory, for a repair.
+pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<Volume> {
+    let memory = Arc::new(open(place, true)?);
+    repair_with_nvram(dev.clone(), memory, Arc::new(SystemClock))
+        .with_context(|| format!("cannot replay {place} on {}", image.display()))
+}
+
 /// `medfs nvram check`: what a read-only mount would bring back.
 fn check(args: &CheckArgs) -> Result<u8> {
     let memory = Arc::new(open(&args.memory, true)?);
@@ -223,11 +234,12 @@ fn check(args: &CheckArgs) -> Result<u8> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = open_with_nvram(device, memory, options, Arc::new(SystemClock))?;
     let pending = volume.superblock().nvram_in_use().is_some();
-    let damage = volume.stats().damage_passed;
+    let lost = PastDamage::of(&volume).unrecovered();
     if !pending {
         outln!("the volume was unmounted: it needs no NVRAM");
-    } else if damage > 0 {
-        bail!("the fsyncs of {} cannot be recovered", count(damage, "file"));
+    } else if let Some((_, first)) = lost.first() {
+        let more = if lost.len() > 1 { format!(", and {} more", lost.len() - 1) } else { String::new() };
+        bail!("{first}{more}");
     } else {
         outln!(
             "{} holds the journal that the volume needs: {} can be recovered",

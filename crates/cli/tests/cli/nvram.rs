@@ -1,23 +1,39 @@
 //! `medfs nvram`: a memory is made ready, holds fsyncs of a volume whose daemon was killed, and is shown and checked.
 
 use crate::common::{error, medfs};
-use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, open_with_nvram};
+use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, open_with_nvram};
 use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Fsyncs ten files of a new volume into a memory, and leaves it as a crash does.
-fn crashed(image: &Path, memory: &Path) {
+const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+
+fn opened(image: &Path, memory: &Path) -> Volume {
     let device = Arc::new(
         FileDevice::open(image, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })
             .expect("the image opens"),
     );
     let nvram = Arc::new(FileNvram::open(memory, 0, None, false).expect("the memory opens"));
-    let v = open_with_nvram(device, nvram, MountOptions::default(), Arc::new(SystemClock)).expect("mounts");
+    open_with_nvram(device, nvram, MountOptions::default(), Arc::new(SystemClock)).expect("mounts")
+}
+
+/// Flips a bit of the only place where a file has these bytes.
+fn flip(file: &Path, what: &[u8]) {
+    let mut bytes = std::fs::read(file).expect("the file");
+    let mut places =
+        bytes.windows(what.len()).enumerate().filter(|(_, some)| *some == what).map(|(at, _)| at);
+    let at = places.next().expect("content");
+    assert!(places.next().is_none(), "there is another");
+    bytes[at] ^= 1;
+    std::fs::write(file, bytes).expect("written");
+}
+
+/// Fsyncs ten files of a new volume into a memory, and leaves it as a crash does.
+fn crashed(image: &Path, memory: &Path) {
+    let v = opened(image, memory);
     for n in 0..10 {
-        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let file = v.create(v.root(), format!("file {n}").as_bytes(), &new).expect("made").ino;
+        let file = v.create(v.root(), format!("file {n}").as_bytes(), &NEW).expect("made").ino;
         v.write(file, 0, b"some words").expect("written");
         v.fsync(file, false).expect("fsynced");
     }
@@ -78,4 +94,52 @@ fn what_is_no_memory_is_left_alone() {
     std::fs::write(&file, b"short").expect("written");
     let text = error(1, medfs().args(["nvram", "info"]).arg(&file));
     assert!(text.contains("at least 65536"), "{text}");
+}
+
+/// A block that a record starts from changed: `check` says so, and a repair gives up that page alone.
+#[test]
+fn a_repair_replays_a_memory_and_gives_up_what_is_not_what_it_was() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory, undo] = ["card.img", "nvram", "undo"].map(|name| dir.path().join(name));
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let page = |n: u64| -> Vec<u8> {
+        (0..512u64).flat_map(|k| (k * 8 + n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect()
+    };
+    let v = opened(&image, &memory);
+    let file = v.create(v.root(), b"letters", &NEW).expect("made").ino;
+    for n in 0..3 {
+        v.write(file, n * 4096, &page(n)).expect("written");
+    }
+    v.close().expect("closed");
+    drop(v);
+    let v = opened(&image, &memory);
+    for n in 0..3 {
+        v.write(file, n * 4096 + 10, b"fsynced").expect("written");
+    }
+    v.fsync(file, false).expect("fsynced");
+    drop(v);
+    flip(&image, &page(1)[2000..2100]);
+    let before = std::fs::read(&memory).expect("the memory");
+
+    let text = error(1, medfs().args(["nvram", "check"]).arg(&memory).arg(&image));
+    assert!(text.contains("page 1 of inode") && text.contains("(letters)"), "{text}");
+    medfs().args(["fsck", "--repair"]).arg(&image).assert().code(4);
+    let repair = medfs()
+        .args(["fsck", "--repair", "--undo"])
+        .arg(&undo)
+        .arg("--nvram")
+        .args([&memory, &image])
+        .assert();
+    let output = repair.code(1).get_output().stdout.clone();
+    let text = String::from_utf8(output).expect("UTF-8");
+    assert!(text.contains("dropped of the NVRAM: ") && text.contains("page 1 of inode"), "{text}");
+    assert!(std::fs::read(&memory).expect("the memory") == before);
+    let copied = medfs().args(["get"]).arg(&image).args(["/letters", "-"]).assert().success();
+    let content = copied.get_output().stdout.clone();
+    let has = [0, 1, 2].map(|n| &content[n * 4096 + 10..n * 4096 + 17] == b"fsynced");
+    assert_eq!(has, [true, false, true]);
+    // Taken back, it waits for the memory again.
+    medfs().args(["fsck", "--restore"]).arg(&undo).arg(&image).assert().success();
+    error(1, medfs().args(["nvram", "check"]).arg(&memory).arg(&image));
 }

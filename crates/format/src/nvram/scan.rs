@@ -26,6 +26,17 @@ pub fn next_start(meta: &Meta, at: u64, size: u64) -> (u64, u64) {
 /// The records of a journal, from the first live one on. `memory` is all of it. A bad record before a good
 /// one is an error.
 pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatError> {
+    match scan_to_damage(memory, meta)? {
+        (scanned, None) => Ok(scanned),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+/// The same up to a bad record before a good one, and what that is.
+pub fn scan_to_damage<'a>(
+    memory: &'a [u8],
+    meta: &Meta,
+) -> Result<(Scanned<'a>, Option<FormatError>), FormatError> {
     let Some(memory) = memory.get(..meta.size as usize) else {
         let value = format!("{} bytes, of {}", memory.len(), meta.size);
         return Err(FormatError::corrupt(Structure::NvramJournal, 0u32, "size", value));
@@ -49,13 +60,11 @@ pub fn scan<'a>(memory: &'a [u8], meta: &Meta) -> Result<Scanned<'a>, FormatErro
         sequence = sequence.wrapping_add(1);
         next = if end == meta.size { RING_START } else { end };
     }
-    match later(memory, meta, sequence, &records) {
-        None => Ok(Scanned { records, next, sequence, used }),
-        Some((at, found)) => {
-            let value = format!("record {sequence} is none, and record {found} lies at {at:#x}");
-            Err(FormatError::corrupt(Structure::NvramRecord, next, "record", value))
-        }
-    }
+    let damage = later(memory, meta, sequence, &records).map(|(at, found)| {
+        let value = format!("record {sequence} is none, and record {found} lies at {at:#x}");
+        FormatError::corrupt(Structure::NvramRecord, next, "record", value)
+    });
+    Ok((Scanned { records, next, sequence, used }, damage))
 }
 
 /// A record of the journal's generation that is not older than `sequence`, anywhere in the ring but within

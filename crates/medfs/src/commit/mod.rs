@@ -35,7 +35,7 @@ use durability::{Committing, Deferred, Durability, Immediate};
 use flush::FlushPolicy;
 use group_commit::GroupCommit;
 use medfs_device::Nvram;
-use nvram::NvramJournal;
+use nvram::{BesideVolume, NvramJournal};
 use roll_forward_log::RollForwardLog;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -49,6 +49,8 @@ pub(crate) struct Ways {
     sink: Arc<dyn CommitSink>,
     /// The one of them that is a journal in NVRAM.
     pub(crate) nvram: Option<Arc<NvramJournal>>,
+    /// A memory whose records a repair replays. No journal begins there, and nothing of it is changed.
+    repaired: Option<Arc<dyn Nvram>>,
     /// When an fsync's changes do.
     durability: Box<dyn Durability>,
 }
@@ -116,7 +118,19 @@ impl Ways {
     }
 
     fn of(log: Arc<RollForwardLog>, sink: Arc<dyn CommitSink>, durability: Box<dyn Durability>) -> Ways {
-        Ways { log, sink, nvram: None, durability }
+        Ways { log, sink, nvram: None, repaired: None, durability }
+    }
+
+    /// By the roll-forward log, after a repair of what a memory has.
+    pub(crate) fn repairing_nvram(opts: &MountOptions, memory: Arc<dyn Nvram>) -> Ways {
+        Ways { repaired: Some(memory), ..Ways::new(opts) }
+    }
+
+    /// The memory that fsyncs are in.
+    pub(crate) fn beside_volume(&self) -> Option<BesideVolume<'_>> {
+        let of_journal = self.nvram.as_ref().map(|nvram| (nvram.memory(), false));
+        let (memory, is_repaired) = of_journal.or_else(|| Some((&**self.repaired.as_ref()?, true)))?;
+        Some(BesideVolume { memory, is_repaired })
     }
 }
 

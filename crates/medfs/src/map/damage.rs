@@ -14,6 +14,7 @@ use medfs_format::{BlockAddr, Ino};
 use medfs_store::Segments;
 use medfs_sync::Mutex;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 /// Most inodes that are remembered.
 const MOST_TOLD: usize = 1024;
@@ -33,6 +34,15 @@ pub(crate) struct Damage {
 struct Unrecovered {
     notes: Vec<(Option<Ino>, String)>,
     more: u64,
+}
+
+impl Unrecovered {
+    fn add(&mut self, ino: Option<Ino>, text: String) {
+        match self.notes.len() < MOST_UNRECOVERED {
+            true => self.notes.push((ino, text)),
+            false => self.more += 1,
+        }
+    }
 }
 
 impl Damage {
@@ -55,12 +65,17 @@ impl Damage {
         );
     }
 
+    /// Notes what a repair gives up of a record in NVRAM.
+    pub(crate) fn note_given_up(&self, ino: Option<Ino>, error: &impl Display) {
+        tracing::warn!(ino, %error, "an fsync is given up");
+        self.unrecovered.lock().add(ino, error.to_string());
+    }
+
     fn note(&self, ino: Option<Ino>, text: String) {
         let mut all = self.unrecovered.lock();
-        match all.notes.last() {
-            Some((last @ Some(_), _)) if *last == ino => {}
-            _ if all.notes.len() < MOST_UNRECOVERED => all.notes.push((ino, text)),
-            _ => all.more += 1,
+        let is_noted = matches!(all.notes.last(), Some((last @ Some(_), _)) if *last == ino);
+        if !is_noted {
+            all.add(ino, text);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use crate::common::*;
 use medfs::{
-    FallocateMode, Files, ManualClock, MountOptions, NvramStats, RenameFlags, SetAttr, Timestamp, Volume,
-    open_with_nvram,
+    FallocateMode, Files, ManualClock, MountOptions, NvramStats, PastDamage, RenameFlags, SetAttr, Timestamp,
+    Volume, open_with_nvram, repair_with_nvram,
 };
-use medfs_device::{MemDevice, MemNvram, Nvram, read_block};
+use medfs_device::{BlockDevice, Cause, MemDevice, MemNvram, Nvram, Temperature, WriteTag, read_block};
 use medfs_format::nvram::{Found, META_STRIDE, Meta, RawMeta};
 use std::io;
 use std::sync::Arc;
@@ -422,4 +422,79 @@ fn names_are_in_records_too() {
     assert_eq!(byte(&again, found(b"document").unwrap(), 29), 4);
     assert_eq!(found(b"renamed"), Some(a));
     assert_eq!([found(b"a"), found(b"b"), found(b"new")], [None; 3]);
+}
+
+/// A device on which a byte of the block with this content is another.
+fn with_another(device: &MemDevice, content: &[u8]) -> Arc<MemDevice> {
+    let damaged = device.snapshot();
+    let is_it = |&addr: &u64| read_block(&damaged, addr).unwrap().0[..] == *content;
+    let addr = damaged.written().into_iter().find(is_it).expect("the block is there");
+    let mut block = read_block(&damaged, addr).unwrap();
+    block.0[PAGE - 1] ^= 1;
+    damaged.write(addr, &[&block], WriteTag::new(Cause::Data, Temperature::Warm)).unwrap();
+    Arc::new(damaged)
+}
+
+fn repaired(device: &Arc<MemDevice>, memory: Vec<u8>) -> (Volume, Vec<String>) {
+    let memory = Arc::new(MemNvram::of(memory));
+    let before = memory.bytes();
+    let v = repair_with_nvram(device.clone(), memory.clone(), Arc::new(ManualClock::new(START))).unwrap();
+    assert!(memory.bytes() == before, "a repair leaves the memory as it is");
+    let told = PastDamage::of(&v).unrecovered().into_iter().map(|(_, what)| what).collect();
+    (v, told)
+}
+
+/// A base on a dying card: the error names file and page, and a repair gives up that page alone.
+#[test]
+fn a_delta_that_makes_another_page_is_given_up_alone() {
+    let (v, device, memory, [a, b]) = with_files("");
+    for page in 0..3 {
+        write(&v, a, page * PAGE as u64, &noise(page + 1));
+    }
+    v.sync().unwrap();
+    for round in [7u8, 8] {
+        for (file, page) in [(a, 0), (a, 1), (a, 2), (b, 0)] {
+            write(&v, file, page * PAGE as u64 + 50, &[round; 30]);
+        }
+        [a, b].into_iter().for_each(|file| v.fsync(file, false).unwrap());
+    }
+    let (device, memory) = crashed(&device, &memory);
+    let device = with_another(&device, &noise(2));
+    let error = opened(&device, &memory, "").unwrap_err().to_string();
+    assert!(error.contains(&format!("for page 1 of inode {a} (a)")), "{error}");
+    assert!(error.contains("fsck --repair --nvram"), "{error}");
+    let changed =
+        |v: &Volume| [(a, 0), (a, 1), (a, 2), (b, 0)].map(|(f, page)| byte(v, f, page * PAGE as u64 + 50));
+    let expected = [8, noise(2)[50], 8, 8];
+    let shown = opened(&Arc::new(device.snapshot()), &memory, "ro").unwrap();
+    assert_eq!(changed(&shown), expected, "a read-only mount shows the others");
+    let (v, told) = repaired(&device, memory.bytes());
+    assert_eq!(changed(&v), expected);
+    assert!(told.len() == 1 && told[0].contains("for page 1 of inode"), "{told:?}");
+    v.close().unwrap();
+    drop(v);
+    assert_eq!(changed(&open(device)), expected, "it needs no memory any more");
+}
+
+/// What was fsynced before the record that is damaged is kept: that is what there once was.
+#[test]
+fn a_repair_gives_up_a_damaged_record_and_those_behind_it() {
+    let (v, device, memory, [a, b]) = with_files("");
+    for round in 2..6 {
+        for file in [a, b] {
+            write(&v, file, 0, &[round; 40]);
+            v.fsync(file, false).unwrap();
+        }
+    }
+    let (device, memory) = crashed(&device, &memory);
+    let mut bytes = memory.bytes();
+    let starts: Vec<usize> =
+        (8192..bytes.len()).step_by(64).filter(|&at| bytes[at..at + 4] == *b"MDJD").collect();
+    bytes[starts[5] + 30] ^= 1;
+    let (v, told) = repaired(&device, bytes);
+    assert_eq!((byte(&v, a, 0), byte(&v, b, 0)), (4, 3));
+    assert!(told.len() == 1 && told[0].contains("record 6 is none, and record 7 lies at"), "{told:?}");
+    v.close().unwrap();
+    drop(v);
+    assert_eq!(byte(&open(device), a, 0), 4);
 }

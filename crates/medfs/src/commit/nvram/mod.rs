@@ -27,7 +27,7 @@ mod tests;
 mod unsynced;
 
 pub use pending::nvram_is_zeros;
-pub(crate) use pending::{Pending, pending};
+pub(crate) use pending::{BesideVolume, Pending, pending};
 pub use ring::{NvramStats, nvram_journal};
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};

@@ -14,6 +14,14 @@ use medfs_format::nvram::{Found, MAX_SIZE};
 use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
 use uuid::Uuid;
 
+/// The memory that a mount is given.
+#[derive(Clone, Copy)]
+pub(crate) struct BesideVolume<'m> {
+    pub(crate) memory: &'m dyn Nvram,
+    /// What is damaged of its records is given up.
+    pub(crate) is_repaired: bool,
+}
+
 /// What a mount does about fsyncs in an NVRAM.
 #[derive(Debug)]
 pub(crate) enum Pending {
@@ -32,14 +40,16 @@ pub(crate) fn pending(
     sb: &RawSuperblock,
     header: &RawCheckpoint,
     opts: &MountOptions,
-    memory: Option<&dyn Nvram>,
+    memory: Option<BesideVolume<'_>>,
 ) -> Result<Pending> {
     let unmounted = |info: &RawNvramInfo| {
         header.flags().contains(CpFlags::UMOUNT) && header.checkpoint_ver.get() > info.checkpoint.get()
     };
     match (sb.nvram_in_use().filter(|info| !unmounted(info)), memory) {
         (None, None) => Ok(Pending::Nothing),
-        (None, Some(memory)) => check_usable(sb, memory, &nvram_journal(memory)?).map(|()| Pending::Nothing),
+        (None, Some(BesideVolume { memory, .. })) => {
+            check_usable(sb, memory, &nvram_journal(memory)?).map(|()| Pending::Nothing)
+        }
         (Some(_), None) if opts.nvram == Some(NvramOption::Discard) => {
             tracing::warn!("nvram=discard: the fsyncs since the last checkpoint are discarded");
             Ok(Pending::Leave)
@@ -52,7 +62,7 @@ pub(crate) fn pending(
             Ok(Pending::Leave)
         }
         (Some(_), None) => Ok(sb.check_no_nvram().map(|()| Pending::Nothing)?),
-        (Some(info), Some(memory)) => records(sb, info, memory),
+        (Some(info), Some(beside)) => records(sb, info, beside),
     }
 }
 
@@ -110,7 +120,8 @@ pub fn nvram_is_zeros(memory: &dyn Nvram) -> Result<bool> {
 }
 
 /// The records of a generation that may have some.
-fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result<Pending> {
+fn records(sb: &RawSuperblock, info: RawNvramInfo, beside: BesideVolume<'_>) -> Result<Pending> {
+    let BesideVolume { memory, is_repaired } = beside;
     let wanted = info.generation.get();
     let otherwise = "give the one that the volume was mounted with, or nvram=discard";
     let meta = match nvram_journal(memory)? {
@@ -135,7 +146,8 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, memory: &dyn Nvram) -> Result
     }
     let mut bytes = vec![0; meta.size as usize];
     memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
-    let records = Records::of_journal(bytes, &meta).map_err(|e| {
+    let read = if is_repaired { Records::of_damaged_journal } else { Records::of_journal };
+    let records = read(bytes, &meta).map_err(|e| {
         Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {otherwise}", memory.name()))
     })?;
     match meta.generation {

@@ -183,7 +183,9 @@ impl RecoverySource for Fsynced {
         replayed.map_err(|e| match e {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let way_out = match structure {
-                    Structure::NvramRecord => "`nvram=discard` discards the fsyncs since the last checkpoint",
+                    Structure::NvramRecord => {
+                        "`medfs fsck --repair --nvram` gives up that alone, and `nvram=discard` all fsyncs since the last checkpoint"
+                    }
                     _ => "`medfs fsck --repair` keeps what can be read of it",
                 };
                 let value = format!("{value}; found while replaying what was fsynced: {way_out}");
@@ -203,6 +205,9 @@ impl RecoverySource for Fsynced {
 fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
     if !tree.read_only {
         pin(tree, chain)?;
+    }
+    if let Some(damage) = records.damage() {
+        tree.damage.note_given_up(None, damage);
     }
     let mut replay = Replay {
         tree,
@@ -285,12 +290,17 @@ impl Replay<'_> {
         Ok(Some(self.make_inode(ino, &*self.read_link(at)?)?))
     }
 
-    /// On a read-only mount damage costs the file that it is of, which is noted: `None`. Otherwise it is an error.
+    /// On a read-only mount damage costs the file that it is of, and in a repair what a record in NVRAM does
+    /// not make, which is noted: `None`. Otherwise it is an error.
     fn pass_by<T>(&self, ino: Ino, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if self.tree.read_only && self.tree.is_damage(&error) => {
                 self.tree.damage.note_unrecovered(Some(ino), &error);
+                Ok(None)
+            }
+            Err(error) if self.records.are_given_up() && is_of_record(&error) => {
+                self.tree.damage.note_given_up(Some(ino), &error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -428,6 +438,11 @@ impl Replay<'_> {
 
 /// The log under which recovered data is recorded where its segment was free in the checkpoint.
 const RECOVERED_LOG: Log = Log::WarmData;
+
+/// Whether an error says of a record in NVRAM that it does not make what it should.
+fn is_of_record(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(FormatError::Corrupt { structure: Structure::NvramRecord, .. }))
+}
 
 /// Reports a node of the chain.
 fn bad_node(addr: BlockAddr, field: &'static str, value: impl ToString) -> Error {

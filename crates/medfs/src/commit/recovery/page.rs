@@ -10,6 +10,7 @@ use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
 use crate::error::Error;
 use crate::map::inode::Inode;
+use crate::tree::name_journal::recorded_name;
 use medfs_format::node::Inline;
 use medfs_format::nvram::PartOf;
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
@@ -77,9 +78,26 @@ impl Replay<'_> {
     }
 
     fn make_page(&self, change: &PageChange, start: &Start, entry: &Entry) -> Version {
-        let mut page = self.read_start(change.ino, start)?;
-        self.rebuild(entry, &mut page, || format!("page {} of inode {}", change.index, change.ino))?;
+        let of = || format!("page {} of {}", change.index, self.called(change.ino));
+        let unreadable = |e| match e {
+            Error::Io(e) => {
+                let value = format!("{e} for {}", of());
+                FormatError::corrupt(Structure::NvramRecord, entry.delta.start as u64, "base", value).into()
+            }
+            other => other,
+        };
+        let mut page = self.read_start(change.ino, start).map_err(unreadable)?;
+        self.rebuild(entry, &mut page, of)?;
         Ok(page)
+    }
+
+    /// A file as messages name it.
+    fn called(&self, ino: Ino) -> String {
+        let name = self.inodes.get(&ino).map(|inode| recorded_name(inode).1).unwrap_or_default();
+        match &name[..] {
+            [] => format!("inode {ino}"),
+            name => format!("inode {ino} ({})", name.escape_ascii()),
+        }
     }
 
     /// What a page's delta starts from.
@@ -113,9 +131,10 @@ impl Replay<'_> {
             if inode.lock.read().dead || inode.nlink() == 0 {
                 continue;
             }
-            let restored =
-                pages.into_iter().try_for_each(|(index, page)| self.journaled_page(&inode, index, page?));
-            self.pass_by(ino, restored)?;
+            for (index, page) in pages {
+                let restored = page.and_then(|page| self.journaled_page(&inode, index, page));
+                self.pass_by(ino, restored)?;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 
 use medfs_format::FormatError;
 use medfs_format::checkpoint::ChainVersion;
-use medfs_format::nvram::{Meta, Record, Stamp, Tag, scan};
+use medfs_format::nvram::{Meta, Record, Scanned, Stamp, Tag, scan, scan_to_damage};
 use std::ops::Range;
 
 /// The bytes of a memory that holds records of the volume; empty where there is none.
@@ -13,6 +13,18 @@ pub(crate) struct Records {
     memory: Vec<u8>,
     /// Where each of them begins, in their order.
     starts: Vec<u64>,
+    on_damage: OnDamage,
+}
+
+/// What a replay does about records that are damaged, and about what their deltas do not make.
+#[derive(Debug, Default)]
+enum OnDamage {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// It is given up, and all else is kept. The damage of a record, where there is some: it and those behind
+    /// it are given up.
+    GiveUp(Option<FormatError>),
 }
 
 /// A record, and where it lies.
@@ -26,8 +38,28 @@ pub(super) struct PlacedRecord<'a> {
 impl Records {
     /// Those of a journal. `Corrupt` where it is damaged.
     pub(crate) fn of_journal(memory: Vec<u8>, meta: &Meta) -> Result<Records, FormatError> {
-        let starts = scan(&memory, meta)?.records.into_iter().map(|(at, _)| at).collect();
-        Ok(Records { memory, starts })
+        let starts = starts(scan(&memory, meta)?);
+        Ok(Records { memory, starts, on_damage: OnDamage::Refuse })
+    }
+
+    /// The same for a repair, which gives up what is damaged. `Corrupt` where none can be read.
+    pub(crate) fn of_damaged_journal(memory: Vec<u8>, meta: &Meta) -> Result<Records, FormatError> {
+        let (scanned, damage) = scan_to_damage(&memory, meta)?;
+        let starts = starts(scanned);
+        Ok(Records { memory, starts, on_damage: OnDamage::GiveUp(damage) })
+    }
+
+    /// Whether what cannot be made of a record is given up.
+    pub(super) fn are_given_up(&self) -> bool {
+        matches!(self.on_damage, OnDamage::GiveUp(_))
+    }
+
+    /// What is wrong with the first record that is given up.
+    pub(super) fn damage(&self) -> Option<&FormatError> {
+        match &self.on_damage {
+            OnDamage::GiveUp(damage) => damage.as_ref(),
+            OnDamage::Refuse => None,
+        }
     }
 
     /// Whether there are none.
@@ -50,6 +82,10 @@ impl Records {
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.memory.get(range).unwrap_or_default()
     }
+}
+
+fn starts(scanned: Scanned<'_>) -> Vec<u64> {
+    scanned.records.into_iter().map(|(at, _)| at).collect()
 }
 
 impl<'a> PlacedRecord<'a> {
