@@ -84,6 +84,8 @@ counts! {
     placed
     /// Such records of what nobody synced.
     unsynced
+    /// Times that superseded records were dropped.
+    compacted
     /// fsyncs that went to the volume although there was an NVRAM.
     left
 }
