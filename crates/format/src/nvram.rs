@@ -19,11 +19,9 @@
 //!
 //! Bytes may be anything. Reading them is bounded in time and memory.
 
-mod compact;
 mod record;
 mod scan;
 
-pub use compact::without_superseded;
 pub use record::{
     Base, Body, Home, MAX_PARTS, MAX_RECORD, MAX_TAGS, PART_OF_PAGE, PartOf, RawCommit, RawPart, RawTag,
     Record, RecordBuilder, Stamp, Tag,
@@ -93,10 +91,8 @@ pub struct RawMeta {
     pub unit: U32,
     /// The generation that the mount found before, whose records it brought back: zero without one.
     pub previous: U64,
-    /// How often superseded records were dropped: records carry the generation plus this.
-    pub compactions: U32,
     /// Zero.
-    pub reserved: [u8; 12],
+    pub reserved: [u8; 16],
     /// CRC of what is before.
     pub checksum: U32,
 }
@@ -122,8 +118,6 @@ pub struct Meta {
     pub size: u64,
     /// Bytes at multiples of which records begin.
     pub unit: u32,
-    /// How often superseded records were dropped.
-    pub compactions: u32,
 }
 
 /// The state of the two copies of the metadata.
@@ -153,18 +147,11 @@ impl Meta {
             size: self.size.into(),
             unit: self.unit.into(),
             previous: self.previous.into(),
-            compactions: self.compactions.into(),
-            reserved: [0; 12],
+            reserved: [0; 16],
             checksum: 0.into(),
         };
         raw.checksum = checksum_of(&raw).into();
         raw
-    }
-
-    /// The generation that its records carry: what a compaction writes counts from the moment that the
-    /// metadata says so, and what it leaves behind counts no more.
-    pub fn of_records(&self) -> u64 {
-        self.generation.wrapping_add(self.compactions.into())
     }
 
     /// Offset of the copy with this metadata.
@@ -218,7 +205,6 @@ impl Meta {
             sequence: raw.sequence.get(),
             size,
             unit,
-            compactions: raw.compactions.get(),
         })
     }
 }

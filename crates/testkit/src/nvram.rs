@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Bytes of the memory.
-pub const NVRAM_BYTES: u64 = 64 << 10;
+pub const NVRAM_BYTES: u64 = 128 << 10;
 const BLOCKS: u64 = NVRAM_BYTES / BLOCK_SIZE as u64;
 
 const TAG: WriteTag = WriteTag::new(Cause::Meta, Temperature::Hot);

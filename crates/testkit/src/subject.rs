@@ -84,8 +84,6 @@ counts! {
     placed
     /// Such records of what nobody synced.
     unsynced
-    /// Times that superseded records were dropped.
-    compacted
     /// fsyncs that went to the volume although there was an NVRAM.
     left
 }

@@ -95,7 +95,6 @@ impl FileSystem for Volume {
             rested: stats.nvram.as_ref().map_or(0, |nvram| nvram.flushed_first),
             placed: stats.nvram.as_ref().map_or(0, |nvram| nvram.placed),
             unsynced: stats.nvram.as_ref().map_or(0, |nvram| nvram.unsynced),
-            compacted: stats.nvram.as_ref().map_or(0, |nvram| nvram.compacted),
             left: stats.nvram.as_ref().map_or(0, |nvram| nvram.left_for_kind + nvram.left_for_size),
         }
     }

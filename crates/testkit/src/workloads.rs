@@ -31,28 +31,6 @@ pub fn on_names(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..6).map(|_| step()).collect())).collect()
 }
 
-/// Workloads that change the same pages again and again, each change fsynced, so that records in NVRAM supersede each
-/// other, between truncations, renames and changes that nobody syncs.
-pub fn on_repeated_updates(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = ChaCha12Rng::seed_from_u64(seed);
-    let mut pick = |n: usize| random.random_range(0..n);
-    let mut step = || {
-        let at = [place(0, 0), place(0, 0), place(1, 0)][pick(3)];
-        let (file, seed) = (Target::Path(at), pick(200) as u8);
-        let (op, subject) = match pick(12) {
-            0 => (Op::Truncate { file, size: pick(10) as u64 * 4096 + 7 }, at),
-            1 => {
-                let (from, to) = [(place(0, 0), place(0, 2)), (place(0, 2), place(0, 0))][pick(2)];
-                (Op::Rename { from, to, flags: RenameFlags::empty() }, to)
-            }
-            _ => (Op::Patch { file, first: pick(3) as u16, count: 1, len: 40, seed }, at),
-        };
-        let persist = if pick(8) == 0 { Persist::Nothing } else { Persist::Fsync };
-        Step { op, subject, persist }
-    };
-    (0..count).map(|_| Workload((0..40).map(|_| step()).collect())).collect()
-}
-
 /// `count` workloads of twelve operations each on three files that are durable: little changes that are
 /// fsynced, between them pages written whole, cut off, punched and moved, names that change, and as much
 /// unsynced data as makes a small cache write back what it holds.

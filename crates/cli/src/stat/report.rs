@@ -149,7 +149,6 @@ impl<'a> Report<'a> {
         );
         self.count("  with a flush before", "nvram.flushed_first", "blocks that they name were not durable");
         self.some("records of unsynced changes", "nvram.unsynced", "every nvram_commit");
-        self.some("superseded records dropped", "nvram.compacted", "times, before a checkpoint was due");
         self.count("fences", "nvram.persists", "");
         let lines = format!("of 64 bytes; the busiest {} times", self.number("nvram.most_written_line"));
         self.count("lines written", "nvram.lines", &lines);

@@ -264,15 +264,6 @@ impl RecordBuilder {
         });
     }
 
-    /// Adds what a tag of another record says.
-    pub fn add(&mut self, tag: &Tag<'_>) {
-        match *tag {
-            Tag::Delta { ino, home, body } => self.delta(ino, home, body),
-            Tag::Removed(removed) => self.removed(&removed),
-            Tag::Revoke { ino, first, count } => self.revoke(ino, first, count),
-        }
-    }
-
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty()

@@ -47,7 +47,7 @@ pub fn scan_to_damage<'a>(
     loop {
         let found = [(next, 0), (RING_START, meta.size - next)].into_iter().find_map(|(at, gap)| {
             let record = Record::parse(memory.get(at as usize..)?, at).ok()?;
-            let belongs = record.stamp.sequence == sequence && record.stamp.generation == meta.of_records();
+            let belongs = record.stamp.sequence == sequence && record.stamp.generation == meta.generation;
             belongs.then_some((at, gap, record))
         });
         let Some((at, gap, record)) = found else { break };
@@ -85,7 +85,7 @@ fn later(memory: &[u8], meta: &Meta, sequence: u64, known: &[(u64, Record<'_>)])
         if sequence_of(bytes).is_none_or(|found| found < sequence) {
             continue;
         }
-        if let Ok(record) = Record::parse_of(bytes, at, meta.of_records()) {
+        if let Ok(record) = Record::parse_of(bytes, at, meta.generation) {
             return Some((at, record.stamp.sequence));
         }
     }

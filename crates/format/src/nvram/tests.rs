@@ -14,7 +14,6 @@ const META: Meta = Meta {
     sequence: 40,
     size: MIN_SIZE,
     unit: 64,
-    compactions: 0,
 };
 
 /// A delta, or a revoke where there is none.

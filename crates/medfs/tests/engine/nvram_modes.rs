@@ -135,51 +135,13 @@ fn the_most_written_line_is_one_of_the_ring_or_of_the_metadata() {
         v.fsync(f, false).expect("fsync");
         v.background().expect("background");
     }
-    let NvramStats {
-        persists,
-        lines,
-        records,
-        record_bytes,
-        most_written_line,
-        emptied,
-        compacted,
-        bytes,
-        ..
-    } = stats(&v);
-    assert!(persists > records + emptied + compacted && compacted > 0, "what is kept is written again");
+    let NvramStats { persists, lines, records, record_bytes, most_written_line, emptied, bytes, .. } =
+        stats(&v);
+    assert_eq!(persists, records + emptied);
     assert!(lines >= record_bytes / 64 && lines < record_bytes / 64 + 3 * persists, "{lines} lines");
     let turns = record_bytes / bytes;
     assert!(
-        (turns..=turns + emptied + compacted + 2).contains(&most_written_line),
+        (turns..=turns + emptied + 2).contains(&most_written_line),
         "{most_written_line} in {turns} turns"
     );
-}
-
-/// What is changed again and again never fills a memory, and the last of each is found.
-#[test]
-fn superseded_records_are_dropped_before_a_checkpoint_is_due() {
-    let device = Arc::new(blank_delta(64));
-    let memory = Arc::new(MemNvram::new(64 << 10));
-    let v = opened(&device, &memory, "").unwrap();
-    let [a, b] = two_files(&v);
-    let before = (v.stats().written, v.stats().flushes);
-    for round in 0..5000u32 {
-        let file = if round % 3 == 0 { b } else { a };
-        write(&v, file, u64::from(round % 40) * 100, &round.to_le_bytes());
-        v.fsync(file, false).unwrap();
-    }
-    let used = stats(&v);
-    assert_eq!((v.stats().written, v.stats().flushes), before, "{used:?}");
-    assert_eq!((used.records, used.emptied, used.left_for_room), (5000, 0, 0));
-    assert!(used.compacted > 10 && used.used < used.bytes, "{used:?}");
-    let content = |v: &Volume| {
-        [a, b].map(|file| {
-            let mut page = vec![0; PAGE];
-            v.read(file, 0, &mut page).unwrap();
-            page
-        })
-    };
-    let expected = content(&v);
-    let (device, memory) = crashed(&device, &memory);
-    assert!(content(&opened(&device, &memory, "").unwrap()) == expected);
 }

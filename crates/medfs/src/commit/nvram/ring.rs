@@ -6,7 +6,6 @@
 //! 3. The superblock says that the memory may hold fsyncs before the first record is made, and until a
 //!    checkpoint is durable that has them.
 //! 4. After a failure of the memory nothing is written to it any more.
-//! 5. A compaction makes durable what it keeps before the metadata names it, and overwrites nothing that counts before.
 //!
 //! Locks: the ring's, inside which the order of the chain is asked for.
 
@@ -19,7 +18,7 @@ use medfs_device::Nvram;
 use medfs_device::nvram::LINE;
 use medfs_format::nvram::{
     Found, MAX_RECORD, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder,
-    Stamp, next_start, scan, without_superseded,
+    Stamp, next_start,
 };
 use medfs_format::seal::SealKey;
 use medfs_format::superblock::RawNvramInfo;
@@ -73,8 +72,6 @@ pub struct NvramStats {
     pub flushed_first: u64,
     /// Checkpoints that made records void.
     pub emptied: u64,
-    /// Times that superseded records were dropped.
-    pub compacted: u64,
     /// fsyncs that went to the volume as atomic writes and compressed files do.
     pub left_for_kind: u64,
     /// Those of which too much changed.
@@ -112,8 +109,6 @@ struct State {
     sequence: u64,
     /// When the oldest record that counts was made.
     oldest: Option<Duration>,
-    /// A full ring was looked at for what is superseded, and too little was.
-    looked_at: bool,
     /// The memory failed, and the superblock still names it.
     to_leave: bool,
     /// When changes that nobody synced were last recorded.
@@ -121,27 +116,6 @@ struct State {
     /// How often the ring began anew.
     turns: u64,
     stats: NvramStats,
-}
-
-/// Where the next record goes.
-struct Place {
-    next: u64,
-    /// Bytes in use, gaps included.
-    used: u64,
-    /// How often the ring began anew.
-    turns: u64,
-}
-
-impl Place {
-    /// Where a record of so many bytes begins, which takes the place.
-    fn take(&mut self, meta: &Meta, size: u64) -> u64 {
-        let (at, gap) = next_start(meta, self.next, size);
-        let end = (at + size).next_multiple_of(meta.unit.into());
-        self.next = if end == meta.size { RING_START } else { end };
-        self.used += gap + end - at;
-        self.turns += u64::from(at == RING_START);
-        at
-    }
 }
 
 /// See the module.
@@ -173,7 +147,6 @@ impl Ring {
             next: RING_START,
             sequence: 0,
             oldest: None,
-            looked_at: false,
             to_leave: false,
             unsynced_at: Duration::ZERO,
             turns: 0,
@@ -215,7 +188,6 @@ impl Ring {
             sequence: 1,
             size,
             unit: unit as u32,
-            compactions: 0,
         };
         let second = Meta { update: meta.update + 1, ..meta };
         for copy in [&meta, &second] {
@@ -251,9 +223,10 @@ impl Ring {
         if size.next_multiple_of(meta.unit.into()) > meta.size - RING_START {
             return Appended::TooLarge;
         }
-        let mut place = Place { next: state.next, used: state.stats.used, turns: state.turns };
-        let at = place.take(meta, size);
-        if place.used > meta.size - RING_START {
+        let (at, gap) = next_start(meta, state.next, size);
+        let end = (at + size).next_multiple_of(meta.unit.into());
+        let takes = gap + end - at;
+        if state.stats.used + takes > meta.size - RING_START {
             return Appended::Full;
         }
         let chain = {
@@ -262,7 +235,7 @@ impl Ring {
         };
         let bytes = record.seal(Stamp {
             sequence: state.sequence,
-            generation: meta.of_records(),
+            generation: meta.generation,
             checkpoint: map.version_in_footers(),
             chain,
             time: map.clock.now(),
@@ -272,61 +245,15 @@ impl Ring {
             self.fail(state, &error);
             return Appended::Failed;
         }
-        (state.next, state.stats.used, state.turns) = (place.next, place.used, place.turns);
+        state.next = if end == meta.size { RING_START } else { end };
+        state.turns += u64::from(at == RING_START);
         state.stats.note_written(at, size);
         state.sequence += 1;
         state.oldest.get_or_insert(map.clock.monotonic());
+        state.stats.used += takes;
         state.stats.records += 1;
         state.stats.record_bytes += size;
-        if self.is_full(state) && !std::mem::replace(&mut state.looked_at, true) {
-            self.compact(state);
-        }
         Appended::Durable
-    }
-
-    /// Whether as much of the ring is in use as may be.
-    fn is_full(&self, state: &State) -> bool {
-        state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
-    }
-
-    /// Drops what later records supersede, where that is half or more: the others are written again behind the
-    /// last one, and count from the moment that the metadata names the first of them.
-    fn compact(&self, state: &mut State) {
-        let Some(meta) = state.meta else { return };
-        let mut bytes = vec![0; meta.size as usize];
-        let records = match self.memory.read(0, &mut bytes) {
-            Ok(()) => scan(&bytes, &meta).map_err(io::Error::other),
-            Err(error) => Err(error),
-        };
-        let left = match records {
-            Ok(scanned) => without_superseded(&scanned.records),
-            Err(error) => return self.fail(state, &error),
-        };
-        let (next, turns) = (Meta { compactions: meta.compactions.wrapping_add(1), ..meta }, state.turns);
-        let mut place = Place { next: state.next, used: 0, turns };
-        let placed: Vec<_> = left.iter().map(|(_, record)| place.take(&next, record.size() as u64)).collect();
-        if place.used > (meta.size - RING_START - state.stats.used).min(state.stats.used / 2) {
-            return;
-        }
-        let next = Meta { first: state.next, sequence: state.sequence, update: meta.update + 1, ..next };
-        let mut sequence = state.sequence;
-        let mut write = || {
-            for (at, (stamp, record)) in placed.iter().zip(&left) {
-                let bytes = record.seal(Stamp { sequence, generation: next.of_records(), ..*stamp });
-                self.memory.write(*at, &bytes)?;
-                self.memory.persist(*at, bytes.len() as u64)?;
-                state.stats.note_written(*at, bytes.len() as u64);
-                sequence += 1;
-            }
-            write_meta(&*self.memory, &next)
-        };
-        if let Err(error) = write() {
-            return self.fail(state, &error);
-        }
-        state.stats.note_written(next.place(), size_of::<RawMeta>() as u64);
-        (state.meta, state.sequence) = (Some(next), sequence);
-        (state.next, state.stats.used, state.turns) = (place.next, place.used, place.turns);
-        (state.stats.compacted, state.looked_at) = (state.stats.compacted + 1, false);
     }
 
     fn fail(&self, state: &mut State, error: &io::Error) {
@@ -350,7 +277,7 @@ impl Ring {
                 Err(error) => self.fail(state, &error),
             }
         }
-        (state.stats.used, state.oldest, state.looked_at) = (0, None, false);
+        (state.stats.used, state.oldest) = (0, None);
         if state.to_leave {
             match map.set_nvram(None) {
                 Ok(()) => state.to_leave = false,
@@ -366,7 +293,7 @@ impl Ring {
             return false;
         }
         let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
-        old || self.is_full(&state)
+        old || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
     }
 
     /// Counts what a record holds of a file.
