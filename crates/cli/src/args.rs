@@ -125,6 +125,9 @@ pub(crate) struct MkfsArgs {
     /// Print nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Print what was made as JSON
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) json: bool,
 }
 
 fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
@@ -378,8 +381,11 @@ pub(crate) struct ProbeArgs {
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) device: PathBuf,
     /// Print the file system properties that udev stores
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(crate) udev: bool,
+    /// Print the properties as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,9 +1,10 @@
 //! `medfs import` and `medfs export`: from plain F2FS to a volume with deltas, and back.
 
 use crate::args::{ConvertArgs, ImportArgs};
+use crate::databases::Databases;
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{databases, exit, json, output, progress, target, undo};
+use crate::{exit, json, output, progress, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -15,14 +16,35 @@ use std::sync::Arc;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct Outcome {
     image: String,
     /// What the volume is now: `delta` or `plain`.
-    kind: &'a str,
+    kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a Plan>,
+    plan: Option<Plan>,
     #[serde(flatten)]
     done: Option<Converted>,
+    /// Databases that take no deltas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_deltas: Option<Databases>,
+}
+
+impl Outcome {
+    fn new(path: &Path, is_delta_volume: bool) -> Outcome {
+        let kind = if is_delta_volume { "delta" } else { "plain" };
+        Outcome { image: path.display().to_string(), kind, plan: None, done: None, without_deltas: None }
+    }
+
+    /// Prints it, as text in this sentence.
+    fn tell(self, json: bool, text: &str) -> Result<u8> {
+        if json {
+            json::print(&self)?;
+        } else {
+            outln!("{}: {text}", self.image);
+            self.without_deltas.inspect(|without| without.tell(&self.image));
+        }
+        Ok(exit::SUCCESS)
+    }
 }
 
 /// A bar for each phase of a conversion.
@@ -95,13 +117,18 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     if plan.layouts.inodes > 0 && !args.json {
         outln!("{}: {}", path.display(), describe(&plan));
     }
-    let kind = |delta| if delta { "delta" } else { "plain" };
     if args.dry_run {
-        let text = match plan.switches || plan.resumes {
-            true => "can be imported",
-            false => "this is already a medfs volume: nothing to do",
+        let text = match (plan.switches || plan.resumes, plan.layouts.inodes) {
+            (true, _) => "can be imported",
+            (false, 0) => "this is already a medfs volume: nothing to do",
+            (false, _) => "--databases makes room for the deltas of databases",
         };
-        return report(path, args.json, kind(!plan.switches), Some(&plan), None, text);
+        let without_deltas = match args.databases {
+            true => None,
+            false => Some(Databases::without_zone(checked, path)?),
+        };
+        let outcome = Outcome { plan: Some(plan), without_deltas, ..Outcome::new(path, !plan.switches) };
+        return outcome.tell(args.json, text);
     }
     undo::if_ended(
         "import",
@@ -119,11 +146,10 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         (false, 0) => "this is already a medfs volume: nothing to do",
         (false, _) => "databases take deltas now",
     };
-    let code = report(path, args.json, kind(true), Some(&plan), Some(done), text)?;
-    if !args.json && done.switched {
-        databases::tell(checked, path)?;
-    }
-    Ok(code)
+    let asks = done.switched || args.json;
+    let without_deltas = asks.then(|| Databases::without_zone(checked, path)).transpose()?;
+    Outcome { plan: Some(plan), done: Some(done), without_deltas, ..Outcome::new(path, true) }
+        .tell(args.json, text)
 }
 
 /// Damage that a conversion meets: what comes before it.
@@ -188,22 +214,5 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     } else {
         "this volume is already plain F2FS".to_owned()
     };
-    report(path, args.json, "plain", None, Some(done), &text)
-}
-
-fn report(
-    path: &Path,
-    json: bool,
-    kind: &str,
-    plan: Option<&Plan>,
-    done: Option<Converted>,
-    text: &str,
-) -> Result<u8> {
-    let image = path.display().to_string();
-    if json {
-        json::print(&Outcome { image, kind, plan, done })?;
-    } else {
-        outln!("{image}: {text}");
-    }
-    Ok(exit::SUCCESS)
+    Outcome { done: Some(done), ..Outcome::new(path, false) }.tell(args.json, &text)
 }

@@ -1,33 +1,65 @@
-//! Databases that gain nothing by an import: they are named after it, with what helps.
+//! Databases that gain nothing by an import: they are named before it and after, with what helps.
 
+use crate::json;
 use crate::target::{self, Target};
 use crate::words::count;
 use anyhow::Result;
 use medfs::{FileKind, Files, Ino, Volume, convert};
 use medfs_transfer::paths;
+use serde::{Serialize, Serializer};
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Paths that are named.
 const SHOWN: usize = 5;
 
-/// Names the databases of a volume, which was imported just now, that take no deltas.
-pub(crate) fn tell(dev: Target, image: &Path) -> Result<()> {
-    let volume = target::open_volume_read_only(dev, image)?;
-    let without: HashSet<Ino> = convert::databases_without_zone(&volume)?.into_iter().collect();
-    if without.is_empty() {
-        return Ok(());
+/// Databases without room for deltas.
+pub(crate) struct Databases {
+    /// A path of each that has one.
+    paths: Vec<PathBuf>,
+    all: u64,
+}
+
+impl Databases {
+    /// Those of a volume with deltas, or of one that an import would make such a volume.
+    pub(crate) fn without_zone(dev: Target, image: &Path) -> Result<Databases> {
+        let volume = target::open_volume_read_only(dev, image)?;
+        let without: HashSet<Ino> = convert::databases_without_zone(&volume)?.into_iter().collect();
+        let paths = if without.is_empty() { Vec::new() } else { named(&volume, &without) };
+        Ok(Databases { paths, all: without.len() as u64 })
     }
-    let found = named(&volume, &without);
-    for path in found.iter().take(SHOWN) {
-        outln!("no deltas for {}: it had more than 3.4 MiB before the import", path.display());
+
+    /// Names them.
+    pub(crate) fn tell(&self, image: &str) {
+        if self.all == 0 {
+            return;
+        }
+        for path in self.paths.iter().take(SHOWN) {
+            outln!("no deltas for {}: such a file of more than 3.4 MiB has no room for them", path.display());
+        }
+        let more = self.all.saturating_sub(SHOWN.min(self.paths.len()) as u64);
+        if more > 0 {
+            outln!("no deltas for {} more", count(more, "database"));
+        }
+        outln!("'medfs import --databases {image}' makes room for their deltas");
     }
-    let more = (without.len() as u64).saturating_sub(SHOWN.min(found.len()) as u64);
-    if more > 0 {
-        outln!("no deltas for {} more", count(more, "database"));
+}
+
+/// As a list of all paths.
+impl Serialize for Databases {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Named {
+            path: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            path_hex: Option<String>,
+        }
+        to.collect_seq(self.paths.iter().map(|path| {
+            let (path, path_hex) = json::name(path.as_os_str().as_bytes());
+            Named { path, path_hex }
+        }))
     }
-    outln!("'medfs import --databases {}' makes room for their deltas", image.display());
-    Ok(())
 }
 
 /// A path of each of these inodes that has one.

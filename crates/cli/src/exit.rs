@@ -163,10 +163,15 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
     match habits::command(e, command) {
         Some(sentence) => errln!("{sentence}"),
-        None => drop(e.print()),
+        None if e.use_stderr() => drop(e.print()),
+        None => {
+            return run("help", FAILURE, || {
+                e.print().map_err(output::explained)?;
+                Ok(SUCCESS)
+            });
+        }
     }
     match command {
-        _ if !e.use_stderr() => SUCCESS,
         "mount" | "umount" => MOUNT_USAGE,
         "fsck" => FSCK_USAGE,
         _ => USAGE,

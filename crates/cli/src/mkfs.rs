@@ -4,14 +4,15 @@ use crate::args::MkfsArgs;
 use crate::content::Content;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, output, progress, size, target, undo};
-use anyhow::{Context, Result, bail};
+use crate::{exit, json, output, progress, size, target, undo};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::{Files, ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
 use medfs_transfer::{Filled, Filler, copy_in, tarball};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -54,10 +55,17 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
         },
     );
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
-    make(args, options, claimed, content)?;
-    if let Some(unfinished) = unfinished {
-        unfinished.disarm();
-    }
+    let made = make(args, options, claimed, content);
+    let made = match unfinished {
+        Some(unfinished) if made.is_ok() => {
+            unfinished.disarm();
+            made
+        }
+        Some(_) => made.map_err(|e| anyhow!("{}; {} was removed", exit::sentence(&e), args.image.display())),
+        None => made,
+    };
+    let (summary, filled) = made?;
+    report(args, &summary, filled.as_ref())?;
     output::done("the volume is made");
     Ok(exit::SUCCESS)
 }
@@ -233,7 +241,7 @@ fn make(
     mut options: MkfsOptions,
     claimed: Claimed,
     content: Option<Source<'_>>,
-) -> Result<()> {
+) -> Result<(Summary, Option<Filled>)> {
     let path = &args.image;
     let Claimed { device: dev, file, .. } = claimed;
     if file.as_ref().is_some_and(|file| file.is_block_device()) {
@@ -242,10 +250,7 @@ fn make(
     let mut summary = format_volume(&*dev, &options)
         .with_context(|| format!("cannot create a volume on {}", path.display()))?;
     summary.discarded &= file.is_none_or(|file| file.discards());
-    if !args.quiet {
-        print_summary(path, &summary, &options);
-    }
-    let Some(content) = content else { return Ok(()) };
+    let Some(content) = content else { return Ok((summary, None)) };
     let volume = match timestamp(args)? {
         Some(secs) => {
             let clock = Arc::new(ManualClock::new(Timestamp { secs, nanos: 0 }));
@@ -256,8 +261,7 @@ fn make(
     let filled = fill_from(&volume, content, args)?;
     let closed = medfs::convert::close_in_both_packs(&volume);
     closed.with_context(|| format!("cannot finish writing {}", path.display()))?;
-    report(&filled, args);
-    Ok(())
+    Ok((summary, Some(filled)))
 }
 
 /// What a volume is filled with.
@@ -308,18 +312,39 @@ fn fill_from(volume: &Volume, content: Source<'_>, args: &MkfsArgs) -> Result<Fi
     Ok(filled)
 }
 
-/// Says what the volume was filled with, once all of it is there.
-fn report(filled: &Filled, args: &MkfsArgs) {
-    for warning in &filled.warnings {
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Made<'a> {
+    image: String,
+    label: &'a str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// What it was filled with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+/// Says what was made, and what it was filled with, once all of it is there.
+fn report(args: &MkfsArgs, summary: &Summary, filled: Option<&Filled>) -> Result<()> {
+    for warning in filled.iter().flat_map(|filled| &filled.warnings) {
         errln!("medfs mkfs: warning: {warning}");
     }
-    if !args.quiet {
-        outln!(
-            "filled with {}, {} of content",
-            count(filled.entries, "file or directory"),
-            size::show(filled.bytes)
-        );
+    if args.json {
+        let (entries, bytes) = (filled.map(|f| f.entries), filled.map(|f| f.bytes));
+        let image = args.image.display().to_string();
+        return json::print(&Made { image, label: &args.label, summary, entries, bytes });
     }
+    if args.quiet {
+        return Ok(());
+    }
+    print_summary(args, summary);
+    if let Some(filled) = filled {
+        let entries = count(filled.entries, "file or directory");
+        outln!("filled with {entries}, {} of content", size::show(filled.bytes));
+    }
+    Ok(())
 }
 
 /// First sector of a partition on its disk; 0 where it is a whole disk.
@@ -330,13 +355,13 @@ fn start_sector(path: &Path) -> u64 {
     start.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-fn print_summary(path: &Path, s: &Summary, options: &MkfsOptions) {
+fn print_summary(args: &MkfsArgs, s: &Summary) {
     let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(",") };
     let kind = if s.deltas { "medfs volume, with deltas," } else { "F2FS volume" };
-    outln!("{}: {kind} of {}", path.display(), size::show(s.block_count * 4096));
+    outln!("{}: {kind} of {}", args.image.display(), size::show(s.block_count * 4096));
     outln!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
-    if !options.label.is_empty() {
-        outln!("  label      {}", options.label);
+    if !args.label.is_empty() {
+        outln!("  label      {}", args.label);
     }
     outln!("  features   {features}");
     outln!(

@@ -189,7 +189,7 @@ fn mount(
     tap: &Arc<Tap>,
 ) -> Result<(Session, Arc<Volume>, Closing)> {
     let source = Source::open(args, &mut config, &mut options)?;
-    tell_ignored(args, &options);
+    tell_ignored(args, &config, &options);
     let (read_only, asked_for_deltas) = (options.read_only, asks_for_deltas(args));
     let volume = Arc::new(target::open_volume_to_mount(source.device.clone(), &args.image, options)?);
     if volume.superblock().has_old_layouts() {
@@ -250,10 +250,13 @@ fn mount(
 
 /// Names the options that change nothing: for want of another one, or because only the kernel's f2fs has a
 /// use for them.
-fn tell_ignored(args: &MountArgs, options: &MountOptions) {
+fn tell_ignored(args: &MountArgs, config: &MountConfig, options: &MountOptions) {
     let all: Vec<&str> = args.options.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
     for sentence in options::without_companion(&all, options) {
         errln!("medfs mount: {sentence}");
+    }
+    if config.alert && !rustix::process::geteuid().is_root() {
+        errln!("medfs mount: alert needs root, so it has no effect");
     }
     let ignored: Vec<_> = all.into_iter().filter(|option| MountOptions::ignores(option)).collect();
     if !ignored.is_empty() {

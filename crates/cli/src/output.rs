@@ -79,7 +79,7 @@ impl Write for Output {
     }
 }
 
-fn explained(e: io::Error) -> io::Error {
+pub(crate) fn explained(e: io::Error) -> io::Error {
     match e.kind() {
         // Those who write all of a buffer try again.
         ErrorKind::Interrupted => return e,

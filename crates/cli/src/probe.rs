@@ -1,7 +1,7 @@
 //! `medfs probe`: says what volume is on a device, for udev and scripts, as blkid does of what it knows.
 
 use crate::args::ProbeArgs;
-use crate::{exit, target};
+use crate::{exit, json, target};
 use anyhow::Result;
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
@@ -15,6 +15,12 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<u8> {
     let kind = if sb.is_delta_volume() { "medfs" } else { "f2fs" };
     let (uuid, label) = (uuid::Uuid::from_bytes(sb.uuid).to_string(), sb.label());
     let version = format!("{}.{}", sb.major_ver, sb.minor_ver);
+    if args.json {
+        let device = args.device.display().to_string();
+        let fields = serde_json::json!({"device": device, "type": kind, "version": version, "uuid": uuid, "label": label});
+        json::print(&fields)?;
+        return Ok(exit::SUCCESS);
+    }
     if !args.udev {
         outln!("TYPE={kind}\nVERSION={version}\nUUID={uuid}\nLABEL={}", encoded(&label));
         return Ok(exit::SUCCESS);

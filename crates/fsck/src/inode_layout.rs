@@ -1,7 +1,8 @@
 //! How an inode divides its slots among extra fields, addresses and inline attributes.
 
-use medfs_format::Block;
+use foldhash::HashMap;
 use medfs_format::node::{Inline, RawInode};
+use medfs_format::{Block, Ino};
 
 /// How an inode divides its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,3 +46,23 @@ impl Layout {
         inode.slots(flexible).inline_xattr_range().len()
     }
 }
+
+/// How some files of the volume divide their inodes. On a volume with deltas that depends on the size: a file that
+/// fits its inode has a larger area for attributes, and gives some of it away with its first direct node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct KnownLayout {
+    pub(crate) layout: Layout,
+    /// They have nodes below their inode.
+    pub(crate) has_nodes: bool,
+}
+
+/// What the newest copy of an inode under one name says.
+pub(crate) struct OldInode {
+    pub(crate) name: Vec<u8>,
+    /// The checkpoint that it was written after.
+    pub(crate) version: u32,
+    pub(crate) layout: Layout,
+}
+
+/// The copies by their numbers, which may have been those of other files before.
+pub(crate) type OldInodes = HashMap<Ino, Vec<OldInode>>;

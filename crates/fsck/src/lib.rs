@@ -43,6 +43,7 @@ mod names;
 mod no_pack;
 mod no_super;
 mod nodes;
+mod old_inode;
 mod pack;
 mod quota;
 mod reach;

@@ -1,12 +1,13 @@
 //! Files whose inode is lost, made anew of what is left of them ([`crate::remains`]).
 //!
 //! What only the inode had is lost: mode, owner, times, attributes, and the size, for which that up to the last
-//! page stands. How many addresses it held is taken from other files, or from the last of its own blocks. Which
+//! page stands. How many addresses it held an older copy of it says ([`crate::old_inode`]), or other
+//! files, or the last of its own blocks. Which
 //! clusters were compressed their content says ([`crate::lost_clusters`]). A file with compact pages gets an
 //! empty zone, so that they count.
 
 use crate::finding::{Code, counted};
-use crate::inode_layout::Layout;
+use crate::inode_layout::{KnownLayout, Layout};
 use crate::judgement::Judgement;
 use crate::lost_clusters::{LostClusters, Stored};
 use crate::maker::Maker;
@@ -144,7 +145,8 @@ impl Maker<'_, '_> {
             Stored::Unknown => return Ok(None),
         };
         let cluster = compression.map_or(1, |compression| compression.cluster_pages());
-        let layout = self.layout_of(remains, cluster, compact.is_some())?;
+        let name = &inode.i_name[..inode.i_namelen.get() as usize];
+        let layout = self.layout_of(remains, name, cluster, compact.is_some())?;
         layout.set(inode);
         if compression.is_none() && self.anew.compresses {
             let Judgement { image, compressors, .. } = &mut **self;
@@ -211,24 +213,37 @@ impl Maker<'_, '_> {
     }
 
     /// The layout that an inode had, as far as can be told, of a file whose clusters have so many pages.
-    fn layout_of(&mut self, remains: &Remains, cluster: usize, zone: bool) -> io::Result<Layout> {
+    fn layout_of(
+        &mut self,
+        remains: &Remains,
+        name: &[u8],
+        cluster: usize,
+        zone: bool,
+    ) -> io::Result<Layout> {
         let flexible = self.rules.flexible();
         let top = remains.blocks.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
         if self.anew.layouts.is_none() {
             self.anew.layouts = Some(self.layouts_of_others()?);
         }
-        let known = self.anew.layouts.as_deref().unwrap_or_default();
+        let has_nodes = !remains.nodes.is_empty();
+        let old = if has_nodes { self.old_layout(remains.ino, name)? } else { None };
+        let (alike, unlike): (Vec<_>, Vec<_>) =
+            self.anew.layouts.iter().flatten().partition(|known| known.has_nodes == has_nodes);
         let fits = |layout: &&Layout| {
             let whole = layout.area(flexible) / cluster * cluster;
             whole >= top
                 && (!zone || layout.inline_xattr_bytes(flexible) >= AROUND_ZONE + delta::ZONE_HEADER_SIZE)
         };
         // The last cluster of an inode that is full may have fewer blocks than pages.
-        let is_full = |layout: &&Layout| {
-            !remains.nodes.is_empty() && layout.area(flexible) / cluster * cluster < top + cluster
-        };
+        let is_full =
+            |layout: &&Layout| has_nodes && layout.area(flexible) / cluster * cluster < top + cluster;
         let others = self.possible_layouts();
-        let all = || known.iter().chain(&others).filter(fits);
+        if let Some(old) = old.filter(|old| fits(&old)) {
+            return Ok(old);
+        }
+        let all = || {
+            alike.iter().chain(&unlike).map(|known: &&KnownLayout| &known.layout).chain(&others).filter(fits)
+        };
         Ok(all().find(is_full).or_else(|| all().next()).copied().unwrap_or(others[0]))
     }
 
@@ -243,8 +258,8 @@ impl Maker<'_, '_> {
     }
 
     /// The layouts of the volume's files, those of most of them first.
-    fn layouts_of_others(&mut self) -> io::Result<Vec<Layout>> {
-        let mut counts: HashMap<Layout, u32> = HashMap::new();
+    fn layouts_of_others(&mut self) -> io::Result<Vec<KnownLayout>> {
+        let mut counts: HashMap<KnownLayout, u32> = HashMap::new();
         let mut asked = 0;
         self.each_node(|w, nid| {
             let addr = w.image.nat(nid)?.block_addr.get();
@@ -260,13 +275,14 @@ impl Maker<'_, '_> {
             if is_file && !w.rules.is_doubtful(&inode) && w.rules.vet(&mut inode, nid).is_ok() {
                 asked += 1;
                 w.anew.compresses |= w.rules.has_compression() && inode.compression().is_some();
-                *counts.entry(Layout::of(&inode)).or_default() += 1;
+                let has_nodes = inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR);
+                *counts.entry(KnownLayout { layout: Layout::of(&inode), has_nodes }).or_default() += 1;
             }
             Ok(())
         })?;
         let mut layouts: Vec<_> = counts.into_iter().collect();
-        layouts.sort_unstable_by_key(|(layout, count)| (std::cmp::Reverse(*count), layout.inline_xattr));
-        Ok(layouts.into_iter().map(|(layout, _)| layout).collect())
+        layouts.sort_unstable_by_key(|(known, count)| (std::cmp::Reverse(*count), known.layout.inline_xattr));
+        Ok(layouts.into_iter().map(|(known, _)| known).collect())
     }
 }
 

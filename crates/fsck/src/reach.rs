@@ -1,6 +1,6 @@
 //! How inodes are come to, and what becomes of those that are named.
 
-use crate::inode_layout::Layout;
+use crate::inode_layout::{KnownLayout, OldInodes};
 use foldhash::HashSet;
 use medfs_format::node::FileKind;
 use medfs_format::{BlockAddr, Ino};
@@ -62,7 +62,9 @@ pub(crate) struct Anew {
     /// Files that are made anew of their nodes and blocks.
     pub(crate) files: BTreeSet<Ino>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
-    pub(crate) layouts: Option<Vec<Layout>>,
+    pub(crate) layouts: Option<Vec<KnownLayout>>,
+    /// Older copies of inodes, once they were wanted.
+    pub(crate) old: Option<OldInodes>,
     /// Whether some of these files are compressed, as far as was asked.
     pub(crate) compresses: bool,
 }

@@ -24,6 +24,7 @@ pub(crate) const BELOW_INODE: [u32; 5] = [1, 2, 3, 4 + N, 5 + 2 * N];
 
 /// What is left of a file whose inode is lost.
 pub(crate) struct Remains {
+    pub(crate) ino: Ino,
     /// Where the inode was.
     pub(crate) addr: BlockAddr,
     /// Its nodes but that of attributes, by their places in its tree; lost ones too, where these are known.
@@ -87,7 +88,13 @@ impl Image<'_> {
         nodes.dedup_by_key(|(offset, _)| *offset);
         let is_dense = !blocks.is_empty() && blocks.iter().zip(0..).all(|((slot, _), at)| *slot == at);
         let lost_nodes = self.place_lost(&mut nodes, lost, is_dense)?;
-        Ok((!blocks.is_empty() || !nodes.is_empty()).then_some(Remains { addr, nodes, lost_nodes, blocks }))
+        Ok((!blocks.is_empty() || !nodes.is_empty()).then_some(Remains {
+            ino,
+            addr,
+            nodes,
+            lost_nodes,
+            blocks,
+        }))
     }
 
     /// Whether an inode is lost, and blocks or nodes of it are not.

@@ -60,7 +60,13 @@ pub struct Summary {
     /// Names of the volume's features.
     pub features: Vec<String>,
     /// The volume's UUID.
+    #[serde(serialize_with = "as_text")]
     pub uuid: [u8; 16],
+}
+
+/// A UUID as people write it.
+fn as_text<S: serde::Serializer>(uuid: &[u8; 16], to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&uuid::Uuid::from_bytes(*uuid))
 }
 
 /// A block to be written.

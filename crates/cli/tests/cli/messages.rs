@@ -17,7 +17,7 @@ fn mkfs_refuses_what_it_cannot_do() {
         (&[][..], "does not exist: to create it, give its size"),
         (&["--size", "8M"], "8 MiB is too small: the minimum is 52 MiB"),
         (&["--size", "60M", "-s", "4"], "with 4 segments per section"),
-        (&["--size", "64M", "-O", "encrypt"], "unknown feature \"encrypt\"; known are: extra_attr"),
+        (&["--size", "64M", "-O", "encrypt"], "unknown feature 'encrypt': known are extra_attr"),
         (&["--size", "64M", "-O", "inode_checksum"], "inode_checksum needs extra_attr too"),
         (&["--size", "64M", "-O", "extra_attr"], "needs inode_checksum,flexible_inline_xattr too"),
         (&["--size", "64M", "-s", "0"], "segments per section must be from 1 to 4096, not 0"),
@@ -334,16 +334,27 @@ fn databases_that_gain_nothing_by_an_import_are_named() {
     let (image, tree) = (s.image(), s.path("tree"));
     let mkfs = ["mkfs", "-q", "--plain", "--size", "128M", "--from"];
     medfs().args(mkfs).args([&tree, &image]).assert().success();
-    let text = output(&["import"], &[&image]);
-    let named =
-        |number| format!("no deltas for /app/{number}.db: it had more than 3.4 MiB before the import\n");
+    let named = |number| {
+        format!("no deltas for /app/{number}.db: such a file of more than 3.4 MiB has no room for them\n")
+    };
     let named: String = (1..=5).map(named).collect();
-    let image = image.display();
     let end = format!(
-        "{named}no deltas for 2 databases more\n'medfs import --databases {image}' makes room for their deltas\n"
+        "{named}no deltas for 2 databases more\n'medfs import --databases {}' makes room for their deltas\n",
+        image.display()
     );
+    let text = output(&["import", "--dry-run"], &[&image]);
+    assert!(text.ends_with(&format!("can be imported\n{end}")), "{text}");
+    assert!(output(&["import", "--dry-run", "--databases"], &[&image]).ends_with("can be imported\n"));
+    let text = output(&["import"], &[&image]);
     assert!(text.ends_with(&end), "{text}");
+    let dry = ["import", "--dry-run", "--databases"];
+    assert!(output(&dry, &[&image]).ends_with("--databases makes room for the deltas of databases\n"));
+    let json: serde_json::Value =
+        serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&image])).unwrap();
+    assert_eq!(json["without_deltas"].as_array().unwrap().len(), 7);
+    assert_eq!(json["without_deltas"][6], serde_json::json!({"path": "/app/7.db"}));
     assert!(output(&["import", "--databases"], &[&s.image()]).ends_with("databases take deltas now\n"));
+    assert!(output(&dry, &[&image]).ends_with("nothing to do\n"));
     output(&["export"], &[&s.image()]);
     assert!(output(&["import"], &[&s.image()]).ends_with("makes it plain F2FS again)\n"));
 }

@@ -12,6 +12,7 @@ use medfs_format::node::{RawInode, footer};
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_fsck::Code;
 use medfs_testkit::delta_volume::{COMPACT, delta_volume};
+use medfs_testkit::images::{DELTAS, formatted};
 use std::sync::Arc;
 
 /// Of a file whose inode cannot be read, or is another block, its nodes and its own blocks are left: it is
@@ -297,4 +298,39 @@ fn a_file_whose_entry_and_inode_are_lost_is_taken_from_the_log() {
     let v = opened(faulty);
     assert_eq!(v.lookup(v.root(), b"file").expect("its own name").ino, file);
     assert!(content(&v, file) == whole);
+}
+
+/// How large the area for attributes is depends on the size of a file where there are deltas: those of small files say
+/// nothing of a large one, whose pages would all be elsewhere.
+#[test]
+fn a_sparse_file_among_small_ones_keeps_its_size_without_its_inode() {
+    let dev = Arc::new(formatted(64, DELTAS).snapshot());
+    let v = opened(dev.clone());
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let make = |name: &str, pages: &[u64]| {
+        let ino = v.create(v.root(), name.as_bytes(), &new).expect("create").ino;
+        for &page in pages {
+            v.write(ino, page * BLOCK_SIZE as u64, &noise(page, BLOCK_SIZE)).expect("write");
+        }
+        v.release(ino, 1);
+        ino
+    };
+    for i in 0..40 {
+        make(&format!("small {i}"), if i % 2 == 0 { &[] } else { &[0, 1] });
+    }
+    make("of megabytes", &(0..500).collect::<Vec<_>>());
+    let pages: Vec<u64> = (0..30).chain([930, 5000, 1_100_000]).collect();
+    let sparse = make("sparse", &pages);
+    v.close().expect("close");
+    drop(v);
+    let faulty = without(&dev, node_addr(&dev, sparse));
+    assert_eq!(repaired(&*faulty).after.findings, []);
+    let v = opened(faulty);
+    let size = v.lookup(v.root(), b"sparse").expect("it has its name").size;
+    assert_eq!(size, 1_100_001 * BLOCK_SIZE as u64);
+    for page in pages {
+        let mut bytes = vec![0; BLOCK_SIZE];
+        v.read(sparse, page * BLOCK_SIZE as u64, &mut bytes).expect("readable");
+        assert!(bytes == noise(page, BLOCK_SIZE), "page {page}");
+    }
 }

@@ -81,7 +81,7 @@ impl Damage {
 
     /// Notes that the volume is shown as of an older checkpoint.
     pub(crate) fn note_older_checkpoint(&self, why: &str) {
-        tracing::warn!("{why}; run `medfs fsck` on it");
+        tracing::warn!("{why}: check the volume with 'medfs fsck'");
         self.unrecovered.lock().notes.push((None, why.to_owned()));
     }
 
