@@ -41,7 +41,9 @@ impl Outcome {
             json::print(&self)?;
         } else {
             outln!("{}: {text}", self.image);
-            self.without_deltas.inspect(|without| without.tell(&self.image));
+            if let Some(without) = &self.without_deltas {
+                without.tell(&self.image);
+            }
         }
         Ok(exit::SUCCESS)
     }

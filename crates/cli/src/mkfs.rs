@@ -7,6 +7,7 @@ use crate::words::count;
 use crate::{exit, json, output, progress, size, target, undo};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, FromArgMatches};
+use medfs::options::nearest;
 use medfs::{Files, ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_flash::FlashTarget;
@@ -55,16 +56,13 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
         },
     );
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
-    let made = make(args, options, claimed, content);
-    let made = match unfinished {
-        Some(unfinished) if made.is_ok() => {
-            unfinished.disarm();
-            made
-        }
-        Some(_) => made.map_err(|e| anyhow!("{}; {} was removed", exit::sentence(&e), args.image.display())),
-        None => made,
-    };
-    let (summary, filled) = made?;
+    let (summary, filled) = make(args, options, claimed, content).map_err(|e| match &unfinished {
+        Some(_) => anyhow!("{}; {} was removed", exit::sentence(&e), args.image.display()),
+        None => e,
+    })?;
+    if let Some(unfinished) = unfinished {
+        unfinished.disarm();
+    }
     report(args, &summary, filled.as_ref())?;
     output::done("the volume is made");
     Ok(exit::SUCCESS)
@@ -75,7 +73,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     let mut options = MkfsOptions::new(*uuid.as_bytes(), timestamp(args)?.unwrap_or_else(now));
     options.label.clone_from(&args.label);
     if let Some(list) = &args.features {
-        options.features = parse_features(list)?;
+        options.features = parse_features(list).map_err(with_nearest)?;
     }
     options.deltas = !args.plain;
     options.segs_per_sec = args.segs_per_sec;
@@ -87,6 +85,15 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions> {
     options.discard = !args.nodiscard;
     options.validate()?;
     Ok(options)
+}
+
+/// The error about a feature, with the nearest to one that is unknown where one is near.
+fn with_nearest(error: medfs_mkfs::Error) -> anyhow::Error {
+    let medfs_mkfs::Error::UnknownFeature { name, known } = &error else { return error.into() };
+    match nearest(name.trim_start_matches('^'), known.split(", ").map(str::to_owned)) {
+        Some(nearest) => anyhow!("unknown feature '{name}': did you mean '{nearest}'?"),
+        None => error.into(),
+    }
 }
 
 /// The time asked for, by option or environment.

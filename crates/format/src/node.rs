@@ -2,7 +2,7 @@
 
 use crate::compress::Compression;
 use crate::flip::{Bit, Covered, Syndromes};
-use crate::{BLOCK_SIZE, FormatError, Geometry, Ino, Structure, crc};
+use crate::{BLOCK_SIZE, FormatError, Geometry, Ino, NULL_ADDR, Structure, crc};
 use bitflags::bitflags;
 use std::sync::OnceLock;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -267,6 +267,11 @@ impl RawInode {
             extra.has_possible_size() && (!flexible || xattr <= MAX_INLINE_XATTR_ADDRS)
         });
         possible.then(|| self.slots(flexible))
+    }
+
+    /// Whether nodes of the file lie below its inode.
+    pub fn has_nodes(&self) -> bool {
+        self.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)
     }
 
     /// Checksum of the inode block, as stored in `i_inode_checksum`.

@@ -110,7 +110,8 @@ impl Image<'_> {
         self.features.contains(Feature::INODE_CHECKSUM).then(|| crc::chain(!0, &self.raw_sb().uuid))
     }
 
-    fn places(&self) -> BitmapPlaces {
+    /// Where the version bitmaps of NAT and SIT begin in the pack.
+    pub(crate) fn places(&self) -> BitmapPlaces {
         BitmapPlaces::of(&self.checkpoint(), &self.g)
     }
 
@@ -124,16 +125,9 @@ impl Image<'_> {
         sit::test_bit(&self.cp[self.places().sit..], block as usize)
     }
 
-    /// Puts the other copy of a NAT block in force (in memory: the next checkpoint carries it).
-    pub(crate) fn flip_nat(&mut self, block: u32) {
-        let at = self.places().nat;
-        self.cp[at + block as usize / 8] ^= 0x80 >> (block % 8);
-    }
-
-    /// Puts the other copy of a SIT block in force (in memory: the next checkpoint carries it).
-    pub(crate) fn flip_sit(&mut self, block: u32) {
-        let at = self.places().sit;
-        self.cp[at + block as usize / 8] ^= 0x80 >> (block % 8);
+    /// Puts the other copy of a block in force, by its bitmap's place (in memory: the next checkpoint carries it).
+    pub(crate) fn flip(&mut self, bitmap: usize, block: u32) {
+        self.cp[bitmap + block as usize / 8] ^= 0x80 >> (block % 8);
     }
 
     /// A node id's entry: changed by the repair, in the journal, or in the table.

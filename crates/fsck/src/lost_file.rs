@@ -1,10 +1,9 @@
 //! Files whose inode is lost, made anew of what is left of them ([`crate::remains`]).
 //!
 //! What only the inode had is lost: mode, owner, times, attributes, and the size, for which that up to the last
-//! page stands. How many addresses it held an older copy of it says ([`crate::old_inode`]), or other
-//! files, or the last of its own blocks. Which
-//! clusters were compressed their content says ([`crate::lost_clusters`]). A file with compact pages gets an
-//! empty zone, so that they count.
+//! page stands. How many addresses it held an older copy of it says ([`crate::old_inode`]), or other files, or the
+//! last of its own blocks. Which clusters were compressed their content says ([`crate::lost_clusters`]). A file
+//! with compact pages gets an empty zone, so that they count.
 
 use crate::finding::{Code, counted};
 use crate::inode_layout::{KnownLayout, Layout};
@@ -275,8 +274,8 @@ impl Maker<'_, '_> {
             if is_file && !w.rules.is_doubtful(&inode) && w.rules.vet(&mut inode, nid).is_ok() {
                 asked += 1;
                 w.anew.compresses |= w.rules.has_compression() && inode.compression().is_some();
-                let has_nodes = inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR);
-                *counts.entry(KnownLayout { layout: Layout::of(&inode), has_nodes }).or_default() += 1;
+                let known = KnownLayout { layout: Layout::of(&inode), has_nodes: inode.has_nodes() };
+                *counts.entry(known).or_default() += 1;
             }
             Ok(())
         })?;

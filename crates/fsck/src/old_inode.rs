@@ -8,10 +8,10 @@
 
 use crate::inode_layout::{Layout, OldInode, OldInodes};
 use crate::maker::Maker;
+use crate::names::own_name;
 use foldhash::HashMapExt;
 use medfs_format::node::{RawInode, footer};
-use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
-use medfs_format::{BLOCKS_PER_SEG, Ino, NULL_ADDR, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Ino, SegNo};
 use std::io;
 
 /// Copies taken up in one pass.
@@ -31,23 +31,12 @@ impl Maker<'_, '_> {
     fn find_old_inodes(&mut self) -> io::Result<OldInodes> {
         let (mut old, mut count) = (OldInodes::new(), 0);
         for segno in 0..self.image.g.segment_count_main {
-            if count < MAX_OLD && self.may_hold_nodes(segno)? {
+            let entry = self.image.sit(segno)?;
+            if count < MAX_OLD && self.image.may_hold_nodes(segno, &entry)? {
                 count += self.old_inodes_of(segno, &mut old)?;
             }
         }
         Ok(old)
-    }
-
-    /// Whether SIT or SSA says that the blocks of a segment are nodes, or neither can say anything.
-    fn may_hold_nodes(&mut self, segno: SegNo) -> io::Result<bool> {
-        let image = &mut self.image;
-        if let Some(log) = image.curseg_of(segno) {
-            return Ok(log >= 3);
-        }
-        let entry = image.sit(segno)?;
-        let addr = image.g.ssa_block(segno);
-        let of_nodes = image.cache.get(addr)?.view::<RawSummaryBlock>().footer.entry_type == SUM_TYPE_NODE;
-        Ok(of_nodes || entry.seg_type() >= 3 || (image.sit_lost(segno) && image.ssa_lost(segno)?))
     }
 
     /// Takes up the inodes of a segment; how many.
@@ -62,13 +51,14 @@ impl Maker<'_, '_> {
                 continue;
             }
             let mut inode = Box::new(self.image.cache.get(addr)?.view::<RawInode>().clone());
-            let has_nodes = inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR);
-            if !has_nodes || self.rules.is_doubtful(&inode) || self.rules.vet(&mut inode, ino).is_err() {
+            if !inode.has_nodes()
+                || self.rules.is_doubtful(&inode)
+                || self.rules.vet(&mut inode, ino).is_err()
+            {
                 continue;
             }
             let (layout, version) = (Layout::of(&inode), f.cp_ver.get() as u32);
-            let len = (inode.i_namelen.get() as usize).min(inode.i_name.len());
-            let name = &inode.i_name[..len];
+            let name = own_name(&inode).unwrap_or_default();
             let copies = old.entry(ino).or_default();
             match copies.iter_mut().find(|copy| copy.name == name) {
                 Some(copy) if copy.version > version => {}

@@ -244,6 +244,17 @@ impl Image<'_> {
         Ok(self.checkpoint().valid_node_count.get().saturating_sub(entries))
     }
 
+    /// Whether SIT or SSA says that the blocks of a segment are nodes, or neither can say anything.
+    pub(crate) fn may_hold_nodes(&mut self, segno: SegNo, entry: &RawSitEntry) -> io::Result<bool> {
+        if let Some(log) = self.curseg_of(segno) {
+            return Ok(log >= 3);
+        }
+        let lost = self.sit_lost(segno);
+        let addr = self.g.ssa_block(segno);
+        let of_nodes = self.cache.get(addr)?.view::<RawSummaryBlock>().footer.entry_type == SUM_TYPE_NODE;
+        Ok(of_nodes || (!lost && entry.seg_type() >= 3) || (lost && self.ssa_lost(segno)?))
+    }
+
     /// The nodes of a segment that the NAT does not lead to.
     fn strays_in(
         &mut self,
@@ -254,18 +265,9 @@ impl Image<'_> {
         let lost = self.sit_lost(segno);
         let any = lost || is_short(entry);
         let log = self.curseg_of(segno);
-        let (sum, known) = match log {
-            Some(log) => (self.cursegs[log].sum.clone(), self.cursegs[log].known),
-            None => {
-                let addr = self.g.ssa_block(segno);
-                let sum = Box::new(self.cache.get(addr)?.view::<RawSummaryBlock>().clone());
-                (sum, !self.ssa_lost(segno)?)
-            }
-        };
-        let says_node = (!lost && entry.seg_type() >= 3) || sum.footer.entry_type == SUM_TYPE_NODE;
         // Where the logs were is not known without a checkpoint.
         let anywhere = self.reckoned && entry.valid_map.iter().all(|&b| b == 0);
-        if log.map_or(!says_node && (known || !lost), |log| log < 3) && !anywhere {
+        if !self.may_hold_nodes(segno, entry)? && !anywhere {
             return Ok(());
         }
         let version = self.chain_version();

@@ -92,7 +92,8 @@ impl Tables<'_, '_> {
             if changed && self.fix {
                 let to = self.image.g.nat_block(index, !self.image.nat_second(index));
                 self.image.cache.write(to, &block, Cause::Meta)?;
-                self.image.flip_nat(index);
+                let bitmap = self.image.places().nat;
+                self.image.flip(bitmap, index);
             }
         }
         Ok(free.unwrap_or(self.image.g.root_ino))
@@ -125,7 +126,8 @@ impl Tables<'_, '_> {
             if changed && self.fix {
                 let to = self.image.g.sit_block(index, !self.image.sit_second(index));
                 self.image.cache.write(to, &block, Cause::Meta)?;
-                self.image.flip_sit(index);
+                let bitmap = self.image.places().sit;
+                self.image.flip(bitmap, index);
             }
         }
         Ok(free)

@@ -272,7 +272,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             );
             inode.i_addr[slots.extra] = 0.into();
         }
-        if inode.i_nid.iter().any(|nid| nid.get() != 0) {
+        if inode.has_nodes() {
             self.findings
                 .add(Code::InlineNodes, format!("inode {}: inline content, but i_nid names nodes", f.ino));
             inode.i_nid = [U32::new(0); 5];

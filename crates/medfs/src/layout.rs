@@ -345,7 +345,7 @@ impl Target {
         let addrs = &inode.i_addr[self.old.extra..self.old.extra + self.old.area()];
         let behind = addrs.get(self.area()..).unwrap_or(&[]);
         let used = behind.iter().any(|addr| addr.get() != NULL_ADDR);
-        let has_nodes = inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR);
+        let has_nodes = inode.has_nodes();
         (false, has_addresses && self.area() != self.old.area() && (used || has_nodes))
     }
 
@@ -375,7 +375,7 @@ fn lacks_zone(inode: &RawInode, slots: Slots) -> bool {
         && FileClass::of(inode) == FileClass::Database
         && slots.cluster == 1
         && slots.inline_xattr < KEPT_SLOTS
-        && inode.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)
+        && inode.has_nodes()
 }
 
 const _: () = assert!(EXTRA == 3 && AREA * 4 >= xattr::HEADER_SIZE);

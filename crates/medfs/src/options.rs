@@ -22,7 +22,7 @@ pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
 pub use nvram::{NvramAdmit, NvramMode, NvramOption, NvramPlace};
 pub use parse::{described, names, without_effect, words_of_mount};
 pub use survivor::Survivor;
-pub use table::{Described, Form, MountOption, unknown};
+pub use table::{Described, Form, MountOption, nearest, unknown};
 
 use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_store::{AllocMode, Scatter};

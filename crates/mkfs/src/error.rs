@@ -16,8 +16,8 @@ pub enum Error {
     Range { what: &'static str, min: String, max: String, value: String },
     #[error("the label has {units} UTF-16 units; at most 511 fit")]
     LabelTooLong { units: usize },
-    #[error("unknown feature '{name}': {help}")]
-    UnknownFeature { name: String, help: String },
+    #[error("unknown feature '{name}': known are {known}")]
+    UnknownFeature { name: String, known: String },
     #[error("feature {feature} needs {needs} too: add it to -O")]
     FeatureNeeds { feature: &'static str, needs: &'static str },
     #[error(

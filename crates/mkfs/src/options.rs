@@ -143,27 +143,14 @@ pub fn parse_features(list: &str) -> Result<Feature> {
         }
         let (bare, off) = name.strip_prefix('^').map_or((name, false), |n| (n, true));
         let Some((_, bit)) = NAMES.iter().find(|(n, _)| *n == bare) else {
-            return Err(unknown(name));
+            let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).chain(["default", "none"]).collect();
+            return Err(Error::UnknownFeature { name: name.into(), known: known.join(", ") });
         };
         features.set(*bit, !off);
     }
     // As mkfs.f2fs does: project ids are of use with the project quota file.
     features.set(Feature::QUOTA, features.intersects(Feature::QUOTA | Feature::PROJECT_QUOTA));
     Ok(features)
-}
-
-/// The error about a name that is no feature: the nearest is named where one is near, else all of them.
-fn unknown(name: &str) -> Error {
-    let bare = name.trim_start_matches('^');
-    let most = (bare.chars().count() / 3).max(1);
-    let known = || NAMES.iter().map(|(n, _)| *n).chain(["default", "none"]);
-    let slips = known().map(|known| (strsim::damerau_levenshtein(bare, known), known));
-    let nearest = slips.filter(|(slips, _)| *slips <= most).min_by_key(|(slips, _)| *slips);
-    let help = match nearest {
-        Some((_, nearest)) => format!("did you mean '{nearest}'?"),
-        None => format!("known are {}", known().collect::<Vec<_>>().join(", ")),
-    };
-    Error::UnknownFeature { name: name.into(), help }
 }
 
 /// Names of the features that are set.

@@ -266,7 +266,7 @@ pub(super) fn zone_bytes(slots: usize) -> usize {
 }
 
 pub(super) fn has_nodes(inode: &Inode) -> bool {
-    inode.raw(|r| r.i_nid.iter().any(|nid| nid.get() != 0))
+    inode.raw(RawInode::has_nodes)
 }
 
 const _: () = assert!(zone_min_fits());

@@ -134,16 +134,19 @@ pub(super) fn wrong_value(name: &str, value: &str, expected: &str, accepts: &str
     format!("invalid value '{value}' for {name}: expected {expected}{comma}{accepts}")
 }
 
+/// Of `names` the nearest to what was typed: with one slip for each three letters at most.
+pub fn nearest(typed: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
+    let most = (typed.chars().count() / 3).max(1);
+    let slips = |known: String| (strsim::damerau_levenshtein(typed, &known), known);
+    let near = names.into_iter().map(slips).filter(|(slips, _)| *slips <= most);
+    near.min_by_key(|(slips, _)| *slips).map(|(_, nearest)| nearest)
+}
+
 /// The sentence about an option that is not among `names`: the nearest of them where one is near.
 pub fn unknown(option: &str, names: impl IntoIterator<Item = String>) -> String {
     let (name, _) = split(option);
-    // One slip for each three letters.
-    let most = (name.chars().count() / 3).max(1);
-    let slips = |known: String| (strsim::damerau_levenshtein(name, &known), known);
-    let nearest =
-        names.into_iter().map(slips).filter(|(slips, _)| *slips <= most).min_by_key(|(slips, _)| *slips);
-    match nearest {
-        Some((_, nearest)) => format!("unknown option '{name}', did you mean '{nearest}'?"),
+    match nearest(name, names) {
+        Some(nearest) => format!("unknown option '{name}', did you mean '{nearest}'?"),
         None => format!("unknown option '{name}': 'medfs mount --help' and medfs(5) list all"),
     }
 }
