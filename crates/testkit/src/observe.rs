@@ -273,3 +273,100 @@ pub(crate) fn compare_attributes(expected: &Inode, actual: &Inode) -> Result<(),
     }
     Ok(())
 }
+
+/// Whether what was observed is, in each entry, each attribute and each page, what it was `before` an operation
+/// or what it is `after` it: what an operation of many steps may leave that failed. `Err` names the first
+/// difference from both.
+pub fn is_between(before: &Model, after: &Model, observed: &Model) -> Result<(), String> {
+    let by_number =
+        |model: &Model| -> BTreeMap<Ino, Id> { model.inodes().map(|(id, inode)| (inode.ino, id)).collect() };
+    let (first, last) = (by_number(before), by_number(after));
+    for (id, found) in observed.inodes() {
+        let was = first.get(&found.ino).map(|&id| before.inode(id));
+        let is = last.get(&found.ino).map(|&id| after.inode(id));
+        let path = observed.path_of(id);
+        match (was, is) {
+            (Some(was), Some(is)) => inode_is_between(was, is, found).map_err(|e| format!("{path}: {e}"))?,
+            (Some(one), None) => inode_is_between(one, one, found).map_err(|e| format!("{path}: {e}"))?,
+            // What is new has its number from who asked first.
+            (None, _) => {}
+        }
+    }
+    let kept = first.iter().filter(|(ino, _)| last.contains_key(ino));
+    let found = by_number(observed);
+    match kept.map(|(ino, _)| ino).find(|ino| !found.contains_key(ino)) {
+        Some(ino) => Err(format!("inode {ino} is gone")),
+        None => Ok(()),
+    }
+}
+
+fn inode_is_between(was: &Inode, is: &Inode, found: &Inode) -> Result<(), String> {
+    compare_attributes(was, found).or_else(|e| compare_attributes(is, found).map_err(|_| e))?;
+    let names = was.entries.keys().chain(is.entries.keys()).chain(found.entries.keys());
+    for name in names {
+        let has = found.entries.contains_key(name);
+        if has != was.entries.contains_key(name) && has != is.entries.contains_key(name) {
+            let name = String::from_utf8_lossy(name);
+            return Err(format!(
+                "entry {name:?} is {}there, as neither before nor after",
+                if has { "" } else { "not " }
+            ));
+        }
+    }
+    let sizes = [was.content.size(), is.content.size()];
+    let size = found.content.size();
+    if size < sizes[0].min(sizes[1]) || size > sizes[0].max(sizes[1]) {
+        return Err(format!("size {size}, before {}, after {}", sizes[0], sizes[1]));
+    }
+    let pages =
+        [was, is, found].map(|inode| inode.content.pages().map(|(index, _)| index).collect::<Vec<_>>());
+    let unlike = pages.concat().into_iter().filter(|index| index * PAGE < size).find(|&index| {
+        let page = found.content.page(index);
+        // The page in which a file ends holds nothing behind its end.
+        let end = (size - index * PAGE).min(PAGE) as usize;
+        page[..end] != was.content.page(index)[..end] && page[..end] != is.content.page(index)[..end]
+    });
+    match unlike {
+        Some(index) => Err(format!("page {index} is neither that of before nor that of after")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(size: u64, pages: &[(u64, u8)]) -> Model {
+        let new = |kind| NewFile { kind, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let mut model = Model::new(Inode::new(3, &new(FileKind::Directory)));
+        let mut inode = Inode::new(4, &new(FileKind::Regular));
+        inode.content.truncate(size);
+        pages.iter().for_each(|&(index, byte)| inode.content.put_page(index, [byte; PAGE as usize]));
+        let id = model.add(inode);
+        model.inode_mut(ROOT).entries.insert(b"f".to_vec(), id);
+        model
+    }
+
+    #[test]
+    fn what_is_of_neither_state_is_found() {
+        let before = file(3 * PAGE, &[(0, 1), (1, 1), (2, 1)]);
+        let after = file(2 * PAGE, &[(0, 2), (1, 2)]);
+        let judge = |found: &Model| is_between(&before, &after, found);
+        for found in
+            [&before, &after, &file(3 * PAGE, &[(0, 2), (1, 1), (2, 1)]), &file(3 * PAGE, &[(0, 1), (1, 2)])]
+        {
+            judge(found).unwrap();
+        }
+        for (found, what) in [
+            (file(3 * PAGE, &[(0, 2), (2, 1)]), "page 1"),
+            (file(3 * PAGE, &[(0, 2), (1, 3), (2, 1)]), "page 1"),
+            (file(PAGE, &[(0, 2)]), "size"),
+            (file(4 * PAGE, &[(0, 2), (1, 2)]), "size"),
+        ] {
+            assert!(judge(&found).unwrap_err().contains(what), "{what}");
+        }
+        let mut without = file(2 * PAGE, &[(0, 2), (1, 2)]);
+        without.inode_mut(ROOT).entries.clear();
+        assert!(judge(&without).unwrap_err().contains("not there"));
+    }
+}

@@ -9,6 +9,7 @@ use crate::content::placement::Purpose;
 use crate::error::{Posix, Result};
 use crate::map::effects::{Atomic, Effect};
 use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::HeldNodes;
 use crate::map::page_versions::Draft;
 use medfs_format::Ino;
 use std::sync::Arc;
@@ -29,20 +30,25 @@ impl Commit {
             false => None,
         };
         let request = Request { inode: &inode, purpose: Purpose::Atomic, naming: Naming::AsItWas };
-        self.one(request, |state| self.apply_draft(&inode, state)).map(drop)
+        let mut held = HeldNodes::default();
+        self.one(request, |state| {
+            held = self.apply_draft(&inode, state)?;
+            Ok(())
+        })
+        .map(drop)
     }
 
-    /// Makes the draft the file.
-    fn apply_draft(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<()> {
+    /// Makes the draft the file. The nodes that name its pages are to be held until it is durable.
+    fn apply_draft(&self, inode: &Arc<Inode>, state: &mut InodeState) -> Result<HeldNodes> {
         let draft = state.pages.draft().filter(|_| self.effects.are_kept());
         let told = draft.map(|draft| {
             let pages: Vec<_> = draft.pages.iter().map(|(&index, page)| (index, page.clone())).collect();
             (draft.kept, draft.size, pages)
         });
-        self.atomic_write(inode).apply(state)?;
+        let held = self.atomic_write(inode).apply(state)?;
         if let Some((kept, size, pages)) = told {
             self.effects.note(Effect::Atomic(Atomic { ino: inode.ino, kept, size, pages: &pages }));
         }
-        Ok(())
+        Ok(held)
     }
 }

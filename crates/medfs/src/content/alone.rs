@@ -234,7 +234,7 @@ fn write_atomically(content: &Content, inode: &Arc<Inode>, model: &mut Vec<u8>, 
     let commits = rng.random_bool(0.6);
     content
         .change_alone(inode, |state| match commits {
-            true => content.atomic_write(inode).apply(state),
+            true => content.atomic_write(inode).apply(state).map(drop),
             false => content.atomic_write(inode).undo(state),
         })
         .expect("it ends");

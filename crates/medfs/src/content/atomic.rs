@@ -12,6 +12,7 @@ use crate::content::Content;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
+use crate::map::node_tree::HeldNodes;
 use crate::map::page_versions::{Cut, Draft, PageVersions};
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
 use std::collections::BTreeSet;
@@ -19,6 +20,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+/// Nodes that a commit holds whatever the cache holds: those of 16 GiB, in as many MiB.
+const LEAST_HELD: usize = 4096;
 
 /// A file that is, or may be, written atomically.
 #[derive(Clone, Copy)]
@@ -74,36 +77,37 @@ impl AtomicWrite<'_> {
     }
 
     /// Makes the draft the file. Where one of its pages cannot be the file's, or what it cuts off cannot go, the
-    /// file is as it was, and the draft stays. No other file needs what is cut off.
-    pub(crate) fn apply(&self, state: &mut InodeState) -> Result<()> {
-        self.before_cut(state)?;
-        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(()) };
+    /// file is as it was, and the draft stays. No other file needs what is cut off. The nodes that name the pages
+    /// are to be held until these are placed: where one had to be read again then, and could not be, a part of
+    /// the pages would become durable.
+    pub(crate) fn apply(&self, state: &mut InodeState) -> Result<HeldNodes> {
+        let held = self.look_ahead(state)?;
+        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(held) };
         let mut before = Vec::with_capacity(draft.pages.len());
         let mut near = None;
         for (&index, page) in &draft.pages {
             let old = state.pages.get(index).cloned();
             match self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone()) {
                 Ok(slot) => near = Some(slot),
-                Err(e) => return self.take_back(state, draft, before, e),
+                Err(e) => {
+                    self.take_back(state, draft, before);
+                    return Err(e);
+                }
             }
             before.push((index, old));
         }
         if let Err(e) = self.cut_as_in(&draft, state) {
-            return self.take_back(state, draft, before, e);
+            // What is cut off has no addresses any more, and none of this must become durable.
+            self.io.stop_writing("what an atomic write cuts off could not be freed");
+            return Err(e);
         }
         self.space.unstage(draft.reserved());
         self.touch_modified(self.inode);
-        Ok(())
+        Ok(held)
     }
 
     /// Opens the draft again after an error, with the pages that the file had `before`.
-    fn take_back(
-        &self,
-        state: &mut InodeState,
-        draft: Draft,
-        before: Vec<(u64, Option<Arc<Block>>)>,
-        error: Error,
-    ) -> Result<()> {
+    fn take_back(&self, state: &mut InodeState, draft: Draft, before: Vec<(u64, Option<Arc<Block>>)>) {
         for (index, old) in before {
             match old {
                 Some(page) => self.add_dirty_page(self.inode, state, index, page),
@@ -111,19 +115,25 @@ impl AtomicWrite<'_> {
             }
         }
         self.counted(state, |pages| pages.put_draft(draft));
-        Err(error)
     }
 
-    /// Meets damage and errors of reading in what the open draft cuts off, while nothing of the file has changed:
-    /// its storage lets the pages go, and each address and the nodes that lead there are read.
-    fn before_cut(&self, state: &mut InodeState) -> Result<()> {
-        let first = state.pages.draft().map_or(u64::MAX, Draft::first_cut);
-        if first >= self.inode.pages() {
-            return Ok(());
+    /// Meets damage and errors of reading while nothing of the file has changed: the nodes that lead to the pages
+    /// of the draft, and to those that it cuts off, are read and held, and the storage lets the latter go. There is a
+    /// bound on the nodes of these, as a file may have more than memory has room for.
+    fn look_ahead(&self, state: &mut InodeState) -> Result<HeldNodes> {
+        let mut held = HeldNodes::default();
+        let Some(draft) = state.pages.draft() else { return Ok(held) };
+        for &index in draft.pages.keys() {
+            self.check_addrs(self.inode, index..index + 1, &mut held, usize::MAX)?;
         }
-        let end = if self.has_compact(self.inode) { self.compact_start(self.inode) } else { u64::MAX };
-        self.storage(self.inode).before(self.content, self.inode, state, Change::Leave(first..u64::MAX))?;
-        self.check_addrs(self.inode, first..end)
+        let first = draft.first_cut();
+        if first < self.inode.pages() {
+            let end = if self.has_compact(self.inode) { self.compact_start(self.inode) } else { u64::MAX };
+            let storage = self.storage(self.inode);
+            storage.before(self.content, self.inode, state, Change::Leave(first..u64::MAX))?;
+            self.check_addrs(self.inode, first..end, &mut held, self.nodes.limit().max(LEAST_HELD))?;
+        }
+        Ok(held)
     }
 
     /// Cuts off what a draft, whose pages are the file's by now, does not show, and gives the file its size.

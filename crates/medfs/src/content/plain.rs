@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(file.size(), old.len() as u64, "readers by the inode see the old size");
             content
                 .change_alone(&file, |state| match commit {
-                    true => content.atomic_write(&file).apply(state),
+                    true => content.atomic_write(&file).apply(state).map(drop),
                     false => content.atomic_write(&file).undo(state),
                 })
                 .unwrap();
@@ -256,7 +256,7 @@ mod tests {
         let (slot, free) = (content.find_slot(&file, 990).unwrap().unwrap(), content.space.counts().free());
         let addr = slot.addr();
         content.set_addr(&file, &slot, 1);
-        let commit = || content.change_alone(&file, |state| atomic.apply(state));
+        let commit = || content.change_alone(&file, |state| atomic.apply(state).map(drop));
         assert!(matches!(commit(), Err(Error::Corrupt(_))));
         content.set_addr(&file, &slot, addr);
         {

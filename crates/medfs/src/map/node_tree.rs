@@ -17,7 +17,7 @@ use medfs_format::{
     Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
 use medfs_store::{Dirty, NodePage, node_offset};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +33,11 @@ pub(crate) struct Slot {
     pub(super) first_page: u64,
     pub(super) pages: usize,
 }
+
+/// Nodes that stay in memory while this is there, so that nothing reads them again.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct HeldNodes(BTreeMap<Nid, Arc<NodePage>>);
 
 impl Slot {
     pub(crate) fn addr(&self) -> BlockAddr {
@@ -103,12 +108,12 @@ pub(super) fn child_offset(offset: u32, level: u32, i: usize) -> u32 {
 impl Map {
     /// Finds the slot of page `index`; `None` where the nodes that would hold it do not exist.
     pub(crate) fn find_slot(&self, inode: &Inode, index: u64) -> Result<Option<Slot>> {
-        self.walk(inode, index, false)
+        self.walk(inode, index, false, |_| ())
     }
 
     /// Finds the slot of page `index`, making the nodes that lead to it.
     pub(crate) fn make_slot(&self, inode: &Inode, index: u64) -> Result<Slot> {
-        self.walk(inode, index, true)?.ok_or(Error::Posix(Posix::FileTooLarge))
+        self.walk(inode, index, true, |_| ())?.ok_or(Error::Posix(Posix::FileTooLarge))
     }
 
     /// The slot after `last`, cheaply where it is in the same node.
@@ -132,7 +137,14 @@ impl Map {
         }
     }
 
-    fn walk(&self, inode: &Inode, index: u64, make: bool) -> Result<Option<Slot>> {
+    /// Goes down to the slot of a page, by nodes each of which `passes` is shown.
+    fn walk(
+        &self,
+        inode: &Inode,
+        index: u64,
+        make: bool,
+        mut passes: impl FnMut(&Arc<NodePage>),
+    ) -> Result<Option<Slot>> {
         let slots = self.slots(inode);
         let addrs = slots.addrs();
         let Some(path) = NodePath::of(index, slots.fanout()) else {
@@ -164,6 +176,7 @@ impl Map {
             } else {
                 return Ok(None);
             };
+            passes(&parent);
         }
         let slot = path.slot();
         Ok(Some(Slot {
@@ -265,11 +278,23 @@ impl Map {
         .into())
     }
 
-    /// Checks the addresses of a range of pages, whose nodes are in memory then as far as there is room.
-    pub(crate) fn check_addrs(&self, inode: &Inode, pages: Range<u64>) -> Result<()> {
+    /// Checks the addresses of a range of pages, and holds the nodes that lead there, while there are fewer than
+    /// `most`.
+    pub(crate) fn check_addrs(
+        &self,
+        inode: &Inode,
+        pages: Range<u64>,
+        held: &mut HeldNodes,
+        most: usize,
+    ) -> Result<()> {
         let mut index = pages.start;
         while index < pages.end {
-            let Some(slot) = self.find_slot(inode, index)? else {
+            let hold = |node: &Arc<NodePage>| {
+                if held.0.len() < most {
+                    held.0.insert(node.nid, node.clone());
+                }
+            };
+            let Some(slot) = self.walk(inode, index, false, hold)? else {
                 index = self.next_existing(inode, index)?;
                 continue;
             };

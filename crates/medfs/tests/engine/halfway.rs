@@ -16,13 +16,13 @@ use medfs_testkit::subject::Check;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-type Result<T> = medfs::Result<T>;
+pub(crate) type Result<T> = medfs::Result<T>;
 
-fn ino(v: &Volume, path: &str) -> u32 {
+pub(crate) fn ino(v: &Volume, path: &str) -> u32 {
     find(v, path).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-fn find(v: &Volume, path: &str) -> Result<u32> {
+pub(crate) fn find(v: &Volume, path: &str) -> Result<u32> {
     let mut found = v.root();
     for name in path.split('/') {
         found = v.lookup(found, name.as_bytes())?.ino;
@@ -32,7 +32,7 @@ fn find(v: &Volume, path: &str) -> Result<u32> {
 }
 
 /// Pages of files that lie below nodes of every level.
-const FAR: [u64; 7] =
+pub(crate) const FAR: [u64; 7] =
     [0, 3, 925, 923 + 1018 + 7, 923 + 2 * 1018 + 3, 923 + 3 * 1018 + 3, 923 + 2 * 1018 + 1018 * 1018 + 9];
 
 fn prepare(v: &Volume, compressed: bool) {
@@ -82,7 +82,7 @@ fn prepare(v: &Volume, compressed: bool) {
     v.close().expect("close");
 }
 
-fn size(v: &Volume, path: &str, size: u64) -> Result<()> {
+pub(crate) fn size(v: &Volume, path: &str, size: u64) -> Result<()> {
     v.setattr(find(v, path)?, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
 }
 
@@ -96,11 +96,11 @@ fn write_and_cut_atomically(v: &Volume) -> Result<()> {
     v.atomic_commit(f)
 }
 
-type Operation = (&'static str, fn(&Volume) -> Result<()>);
+pub(crate) type Operation = (&'static str, fn(&Volume) -> Result<()>);
 
 const P: u64 = PAGE as u64;
 
-fn operations(compressed: bool) -> Vec<Operation> {
+pub(crate) fn operations(compressed: bool) -> Vec<Operation> {
     let mut all: Vec<Operation> = vec![
         ("truncate to nothing", |v| size(v, "big", 0)),
         ("truncate to a part", |v| size(v, "big", 9 * P + 100)),
@@ -250,14 +250,16 @@ fn make(v: &Volume, at: &str, name: &str) -> Result<()> {
 }
 
 /// A kind of volume, with what [`prepare`] made.
-struct Kind {
-    features: &'static str,
-    device: Arc<MemDevice>,
-    options: String,
-    compressed: bool,
+pub(crate) struct Kind {
+    pub(crate) features: &'static str,
+    pub(crate) device: Arc<MemDevice>,
+    pub(crate) options: String,
+    pub(crate) compressed: bool,
+    /// Its operations are others.
+    pub(crate) wide: bool,
 }
 
-fn kinds() -> Vec<Kind> {
+pub(crate) fn kinds() -> Vec<Kind> {
     let list = [
         (FEATURE_SETS[1], "rw"),
         (DELTAS, "delta=full,compact_files=all"),
@@ -270,7 +272,7 @@ fn kinds() -> Vec<Kind> {
         let options = format!("{},{options}", options_for(features));
         let compressed = COMPRESSED.contains(&features);
         prepare(&open_device(&device, &options), compressed);
-        Kind { features, device, options, compressed }
+        Kind { features, device, options, compressed, wide: false }
     };
     list.into_iter().map(base).collect()
 }

@@ -27,6 +27,7 @@ mod journal;
 mod layouts;
 mod medium;
 mod names;
+mod nth_request;
 mod nvram;
 mod nvram_logs;
 mod nvram_modes;

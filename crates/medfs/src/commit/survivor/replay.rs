@@ -309,7 +309,7 @@ impl Replay<'_> {
                 draft.write(state, index * PAGE, &page.0[..len])?;
             }
             draft.resize(state, atomic.size)?;
-            draft.apply(state)?;
+            drop(draft.apply(state)?);
             self.log.about_to(after, None);
             on.effects.note(Effect::Atomic(*atomic));
             Ok(())
