@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod acls;
+mod ahead;
 mod anew;
 mod body;
 mod cache;

@@ -7,6 +7,7 @@
 //! Invariant: a medium fails only where the whole device does. One that was made strict, for those who show
 //! what is there, fails at the first sector.
 
+use crate::ahead::Ahead;
 use medfs_device::{BlockDevice, WriteTag, is_bad_sector, read_block};
 use medfs_format::{Block, BlockAddr};
 use std::cell::{Cell, RefCell};
@@ -16,6 +17,7 @@ use std::io;
 /// A device, and which of its sectors failed.
 pub(crate) struct Medium<'d> {
     dev: &'d dyn BlockDevice,
+    ahead: RefCell<Ahead>,
     lenient: bool,
     /// A block that could be read.
     good: Cell<Option<u64>>,
@@ -30,6 +32,7 @@ impl<'d> Medium<'d> {
     pub(crate) fn lenient(dev: &'d dyn BlockDevice) -> Medium<'d> {
         Medium {
             dev,
+            ahead: RefCell::default(),
             lenient: true,
             good: Cell::new(None),
             unreadable: RefCell::default(),
@@ -60,6 +63,10 @@ impl<'d> Medium<'d> {
         if self.is_unreadable(addr) {
             return Ok(Block::boxed());
         }
+        if let Some(block) = self.ahead.borrow_mut().read(self.dev, addr) {
+            self.good.set(Some(u64::from(addr)));
+            return Ok(block);
+        }
         match read_block(self.dev, u64::from(addr)).or_else(|_| read_block(self.dev, u64::from(addr))) {
             Ok(block) => {
                 self.good.set(Some(u64::from(addr)));
@@ -76,6 +83,7 @@ impl<'d> Medium<'d> {
 
     /// Writes neighbouring blocks. Sectors that cannot be written are remembered, and the others are written.
     pub(crate) fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        self.ahead.borrow_mut().forget(addr, blocks.len());
         if self.dev.write(u64::from(addr), blocks, tag).is_ok() {
             (addr..).zip(blocks).for_each(|(addr, _)| self.written(addr));
             return Ok(());

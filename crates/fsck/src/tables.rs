@@ -9,8 +9,8 @@ use crate::space::Kind;
 use medfs_device::Cause;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::RawInode;
-use medfs_format::sit::{self, RawSitBlock, RawSitEntry, test_bit};
-use medfs_format::{BLOCKS_PER_SEG, NULL_ADDR, Nid};
+use medfs_format::sit::{self, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, test_bit};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, NULL_ADDR, Nid};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
@@ -159,14 +159,8 @@ impl Tables<'_, '_> {
         }
         let map = self.space.segment(segno);
         let start = self.image.g.seg_start(segno);
-        let (mut missing, mut leaked) = (Vec::new(), Vec::new());
-        for i in 0..BLOCKS_PER_SEG as usize {
-            match (test_bit(&map, i), test_bit(&entry.valid_map, i)) {
-                (true, false) => missing.push(start + i as u32),
-                (false, true) => leaked.push(start + i as u32),
-                _ => {}
-            }
-        }
+        let missing = only_in(&map, &entry.valid_map, start);
+        let leaked = only_in(&entry.valid_map, &map, start);
         if let Some(first) = missing.first() {
             self.findings.add(
                 Code::SitMissing,
@@ -321,4 +315,11 @@ fn mend_reserved(nid: Nid, entry: &mut RawNatEntry, findings: &mut Findings) -> 
     findings.add(Code::NatReserved, format!("{found} instead of {nid}, {block_addr}"));
     *entry = RawNatEntry { version: entry.version, ino: nid.into(), block_addr: block_addr.into() };
     true
+}
+
+/// The blocks of a segment from `start` on that one map has and the other lacks.
+fn only_in(map: &[u8; VALID_MAP_SIZE], other: &[u8; VALID_MAP_SIZE], start: BlockAddr) -> Vec<BlockAddr> {
+    let differing = map.iter().zip(other).enumerate().filter(|(_, (byte, other))| *byte & !*other != 0);
+    let bits = differing.flat_map(|(at, _)| 8 * at..8 * (at + 1));
+    bits.filter(|&i| test_bit(map, i) && !test_bit(other, i)).map(|i| start + i as u32).collect()
 }
