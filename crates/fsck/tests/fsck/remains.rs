@@ -300,8 +300,7 @@ fn a_file_whose_entry_and_inode_are_lost_is_taken_from_the_log() {
     assert!(content(&v, file) == whole);
 }
 
-/// A volume with small files and a sparse one with so many nodes that its area for attributes is another one's; its inode
-/// was written `syncs` times before the last. Nothing is lost without that inode.
+/// Nothing is lost with the inode of a sparse file among others, of which `syncs` older copies were written.
 fn a_sparse_file_without_its_inode(others: &[&[u64]], syncs: usize) {
     let dev = Arc::new(formatted(64, DELTAS).snapshot());
     let v = opened(dev.clone());

@@ -339,13 +339,21 @@ fn half_an_import_is_a_volume_that_everything_understands() {
 }
 
 #[test]
+fn some_crashes_of_an_import_are_resumed() {
+    crashes_of_an_import(&[(Feature::empty(), MAKERS[0]), (Feature::EXTRA_ATTR, MAKERS[1])], 4);
+}
+
+#[test]
+#[ignore = "takes minutes"]
 fn every_crash_of_an_import_is_resumed() {
-    for (features, maker) in [
-        (Feature::empty(), MAKERS[0]),
-        (Feature::empty(), MAKERS[1]),
-        (Feature::EXTRA_ATTR, MAKERS[1]),
-        (Feature::EXTRA_ATTR | Feature::SB_CHECKSUM, MAKERS[0]),
-    ] {
+    let all = Feature::EXTRA_ATTR | Feature::SB_CHECKSUM;
+    let makers =
+        [Feature::empty(), Feature::EXTRA_ATTR, all].map(|features| MAKERS.map(|maker| (features, maker)));
+    crashes_of_an_import(&makers.concat(), 16);
+}
+
+fn crashes_of_an_import(volumes: &[(Feature, &str)], exhaustive: usize) {
+    for &(features, maker) in volumes {
         let device = Arc::new(blank(64, features));
         let v = open_device(&device, maker);
         sparse(&v, "large", &[0, ADDRS, ALL_ADDRS, ALL_ADDRS + A]);
@@ -363,7 +371,7 @@ fn every_crash_of_an_import_is_resumed() {
         let recorder = Arc::new(RecordingDevice::new(&base));
         import(recorder.clone(), clock()).expect("import");
         let torn = Arc::new(|addr: u64, _: Cause, _: &[u8; PAGE]| addr < 2);
-        let plan = CrashPlan { exhaustive: 16, samples: 8, torn: Some(torn), torn_each: 12, seed: 5 };
+        let plan = CrashPlan { exhaustive, samples: 8, torn: Some(torn), torn_each: 12, seed: 5 };
         let (mut states, mut kinds) = (0, BTreeMap::new());
         for state in recorder.recording().states(&plan) {
             let when = format!("{features:?}, {maker}: {state:?}");
@@ -385,7 +393,7 @@ fn every_crash_of_an_import_is_resumed() {
             states += 1;
         }
         assert_eq!(kinds.len(), 3, "{kinds:?}");
-        assert!(states > 60, "{states} states");
+        assert!(states > 40, "{states} states");
     }
 }
 
