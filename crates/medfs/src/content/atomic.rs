@@ -20,8 +20,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Nodes that a commit holds whatever the cache holds: those of 16 GiB, in as many MiB.
-const LEAST_HELD: usize = 4096;
 
 /// A file that is, or may be, written atomically.
 #[derive(Clone, Copy)]
@@ -118,20 +116,15 @@ impl AtomicWrite<'_> {
     }
 
     /// Meets damage and errors of reading while nothing of the file has changed: the nodes that lead to the pages
-    /// of the draft, and to those that it cuts off, are read and held, and the storage lets the latter go. There is a
-    /// bound on the nodes of these, as a file may have more than memory has room for.
+    /// of the draft, and to those that it cuts off, are read and held.
     fn look_ahead(&self, state: &mut InodeState) -> Result<HeldNodes> {
-        let mut held = HeldNodes::default();
-        let Some(draft) = state.pages.draft() else { return Ok(held) };
-        for &index in draft.pages.keys() {
+        let first = state.pages.draft().map_or(u64::MAX, Draft::first_cut);
+        let mut held = match first < self.inode.pages() {
+            true => self.before_leaving(self.inode, state, first..u64::MAX)?,
+            false => HeldNodes::default(),
+        };
+        for &index in state.pages.draft().iter().flat_map(|draft| draft.pages.keys()) {
             self.check_addrs(self.inode, index..index + 1, &mut held, usize::MAX)?;
-        }
-        let first = draft.first_cut();
-        if first < self.inode.pages() {
-            let end = if self.has_compact(self.inode) { self.compact_start(self.inode) } else { u64::MAX };
-            let storage = self.storage(self.inode);
-            storage.before(self.content, self.inode, state, Change::Leave(first..u64::MAX))?;
-            self.check_addrs(self.inode, first..end, &mut held, self.nodes.limit().max(LEAST_HELD))?;
         }
         Ok(held)
     }

@@ -11,13 +11,15 @@ use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::effects::Effect;
 use crate::map::inode::{Inode, InodeState};
-use crate::map::node_tree::Slot;
+use crate::map::node_tree::{HeldNodes, Slot};
 use crate::types::{FallocateMode, FileFlags, Seek};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, is_block};
 use std::ops::Range;
 use std::sync::Arc;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+/// Nodes that are held whatever the cache holds: those of 16 GiB, in as many MiB.
+const LEAST_HELD: usize = 4096;
 
 /// Splits a byte range into whole pages and the parts before and after them.
 fn split(start: u64, end: u64) -> (Range<u64>, Vec<(u64, Range<usize>)>) {
@@ -96,12 +98,28 @@ impl Content {
         state: &mut InodeState,
         pages: Range<u64>,
     ) -> Result<()> {
-        let storage = self.storage(inode);
-        storage.before(self, inode, state, Change::Leave(pages.clone()))?;
+        let _held = self.before_leaving(inode, state, pages.clone())?;
         self.forget_pages(inode, state, pages.start, pages.end);
-        storage.dropped(self, inode, state, pages.clone())?;
+        self.storage(inode).dropped(self, inode, state, pages.clone())?;
         self.punch(inode, pages.start, pages.end)?;
         Ok(())
+    }
+
+    /// Meets damage and errors of reading before pages of a range go, while nothing has changed: a page whose
+    /// address stays when what is kept of it is gone would be an older one. The storage lets the pages go, and each
+    /// address and the nodes that lead there are read, and held while there are not too many.
+    pub(crate) fn before_leaving(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        pages: Range<u64>,
+    ) -> Result<HeldNodes> {
+        let mut held = HeldNodes::default();
+        self.storage(inode).before(self, inode, state, Change::Leave(pages.clone()))?;
+        let end = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
+        let most = self.nodes.limit().max(LEAST_HELD);
+        self.check_addrs(inode, pages.start..pages.end.min(end), &mut held, most)?;
+        Ok(held)
     }
 
     /// First page at or after `index` and before `end` that is not in a hole as large as a node.

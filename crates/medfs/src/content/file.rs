@@ -286,12 +286,11 @@ impl Content {
         }
         if size < old {
             let first_gone = size.div_ceil(PAGE);
-            let storage = self.storage(inode);
-            storage.before(self, inode, state, Change::Leave(first_gone..u64::MAX))?;
+            let _held = self.before_leaving(inode, state, first_gone..u64::MAX)?;
             self.zero_tail(inode, state, size)?;
             let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
             self.forget_pages(inode, state, first_gone, compact);
-            storage.dropped(self, inode, state, first_gone..u64::MAX)?;
+            self.storage(inode).dropped(self, inode, state, first_gone..u64::MAX)?;
             self.truncate_pages(inode, first_gone)?;
             // Not before: what an error leaves there would come back when the file grows.
             self.set_size(inode, size);

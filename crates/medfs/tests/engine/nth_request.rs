@@ -83,9 +83,9 @@ impl Trouble {
 
 /// Files with more nodes than are kept in memory.
 fn wide_kinds() -> Vec<Kind> {
-    let base = |features: &'static str, options: &str| {
+    let base = |mib: u64, features: &'static str, options: &str| {
         let options = format!("{},{options},cache=1M", options_for(features));
-        let device = Arc::new(medfs_testkit::images::formatted(256, features).snapshot());
+        let device = Arc::new(medfs_testkit::images::formatted(mib, features).snapshot());
         let v = open_device(&device, &options);
         let f = file(&v, v.root(), "wide");
         for node in 0..WIDE {
@@ -99,7 +99,7 @@ fn wide_kinds() -> Vec<Kind> {
         v.close().expect("close");
         Kind { features, device, options, compressed: false, wide: true }
     };
-    vec![base(FEATURE_SETS[1], "rw"), base(DELTAS, "delta=full,compact_files=all")]
+    vec![base(256, FEATURE_SETS[1], "rw"), base(256, DELTAS, "delta=full,compact_files=all")]
 }
 
 fn atomically(v: &Volume, change: impl FnOnce(u32) -> Result<()>) -> Result<()> {
@@ -320,6 +320,11 @@ fn an_atomic_write_whose_cut_cannot_be_read_again_leaves_the_file_as_it_was() {
 #[test]
 fn an_atomic_write_to_more_nodes_than_are_kept_becomes_durable_as_a_whole() {
     strike_wide("wide: write atomically", 9);
+}
+
+#[test]
+fn what_a_cut_that_fails_leaves_is_no_older_page() {
+    ["wide: truncate", "wide: punch"].into_iter().for_each(|operation| strike_wide(operation, 5));
 }
 
 /// Every request.
