@@ -124,6 +124,18 @@ impl Parsed {
         Some(Parsed { path: source.path.clone(), folder, module, items, lines })
     }
 
+    /// Its items, those that only tests have left out.
+    pub(crate) fn items(&self) -> &[syn::Item] {
+        &self.items
+    }
+
+    /// Methods that it calls on `self`, or on a variable or field of one of these names.
+    pub fn calls_on(&self, names: &[&str]) -> BTreeSet<String> {
+        let mut calls = CallsOn { names, found: BTreeSet::new() };
+        self.items.iter().for_each(|item| calls.visit_item(item));
+        calls.found
+    }
+
     /// What it may say to people: its string literals of three words or more, documentation left out.
     pub fn sentences(&self) -> BTreeSet<String> {
         let mut found = Sentences::default();
@@ -292,6 +304,27 @@ impl<'ast> Visit<'ast> for Calls<'_> {
         if let syn::Expr::Path(receiver) = &*call.receiver
             && (self.inside && receiver.path.is_ident("self") || receiver.path.is_ident(&self.variable))
         {
+            self.found.insert(call.method.to_string());
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+}
+
+struct CallsOn<'a> {
+    names: &'a [&'a str],
+    found: BTreeSet<String>,
+}
+
+impl<'ast> Visit<'ast> for CallsOn<'_> {
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let receiver = match &*call.receiver {
+            syn::Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+            syn::Expr::Field(syn::ExprField { member: syn::Member::Named(name), .. }) => {
+                Some(name.to_string())
+            }
+            _ => None,
+        };
+        if receiver.is_some_and(|receiver| receiver == "self" || self.names.contains(&receiver.as_str())) {
             self.found.insert(call.method.to_string());
         }
         visit::visit_expr_method_call(self, call);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
+pub mod locks;
 pub mod prose;
 
 use std::fs;

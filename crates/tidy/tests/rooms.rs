@@ -5,6 +5,7 @@
 //! that is no longer needed has to go.
 
 use medfs_tidy::code::{Parsed, by_crate, call_circle, import_circle, imports};
+use medfs_tidy::locks::{Ranks, out_of_order, rank_of, ranks};
 use medfs_tidy::{Source, expect_none, read, sources};
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ struct Rule {
     sizes: fn(&[Parsed]) -> Sizes,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 7] = [
     Rule { debts: "functions", says: "a function has at most 70 lines", limit: FUNCTION, sizes: functions },
     Rule { debts: "files", says: "a file has at most 500 lines beside its tests", limit: FILE, sizes: files },
     Rule {
@@ -84,6 +85,7 @@ const RULES: [Rule; 6] = [
         sizes: call_circles,
     },
     Rule { debts: "upward", says: "a room names no higher one", limit: 0, sizes: upward_imports },
+    Rule { debts: "upward_calls", says: "a room calls no higher one", limit: 0, sizes: upward_calls },
 ];
 
 fn functions(files: &[Parsed]) -> Sizes {
@@ -196,6 +198,36 @@ fn upward_imports(files: &[Parsed]) -> Sizes {
     upward
 }
 
+/// What the structs of the rooms are called where they are passed or held.
+const STRUCTS: [&str; 8] = ["map", "content", "files", "xref", "tree", "commit", "fs", "on"];
+
+/// Methods that lists and locks have as well.
+const OF_ALL: [&str; 6] = ["len", "is_empty", "contains", "get", "push", "lock"];
+
+/// How many methods a room calls of which all that have the name are in rooms that are not below it.
+fn upward_calls(files: &[Parsed]) -> Sizes {
+    let engine = by_crate(files).remove("crates/medfs").unwrap_or_default();
+    let mut defined: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for file in &engine {
+        for method in file.methods().into_values().flatten() {
+            defined.entry(method).or_default().push(&file.path);
+        }
+    }
+    let mut upward = Sizes::new();
+    for file in &engine {
+        let (from, floor) = room(&file.path);
+        for method in file.calls_on(&STRUCTS).iter().filter(|method| !OF_ALL.contains(&method.as_str())) {
+            let by = defined.get(method).map(|by| by.iter().map(|path| room(path)).collect::<Vec<_>>());
+            let by = by.unwrap_or_default();
+            let below = by.iter().any(|&(to, above)| to == from || above < floor);
+            if let Some((to, _)) = by.first().filter(|_| !below) {
+                *upward.entry(format!("{} > {to}: {method}", file.path)).or_default() += 1;
+            }
+        }
+    }
+    upward
+}
+
 #[test]
 fn an_import_of_a_higher_room_is_found() {
     let planted = |path: &str, text: &str| Parsed::new(&Source::new(path, text)).expect("parses");
@@ -292,4 +324,108 @@ fn what_grows_is_found_and_what_shrank_is_told() {
     assert_eq!(judged(&now, 10, &sizes(&[("b", 12), ("c", 30), ("d", 25)])), Vec::<String>::new());
     assert_eq!(judged(&now, 10, &sizes(&[("b", 11), ("c", 30), ("d", 25)])), ["b: 12, at most 11"]);
     assert_eq!(judged(&now, 10, &sizes(&[("a", 11), ("b", 12), ("c", 30), ("d", 21), ("e", 99)])).len(), 2);
+}
+
+/// Canary: lines, calls and names that lead up are found among the code as it is.
+#[test]
+fn planted_lines_and_names_and_calls_that_lead_up_are_found() {
+    let mut files = parsed();
+    let mut planted = |of: &str, path: &str, text: String| {
+        let file = [(path.to_owned(), text)];
+        with_planted(of, &mut files, &file)
+    };
+    let long = |lines: usize| format!("fn planted() {{\n{}}}\n", "f();\n".repeat(lines - 2));
+    let path = "crates/ftl/src/planted.rs";
+    assert_eq!(planted("functions", path, long(FUNCTION)), [""; 0]);
+    let found = planted("functions", path, long(FUNCTION + 1));
+    assert_eq!(found, ["crates/ftl/src/planted.rs planted: 71, at most 70"]);
+    assert_eq!(planted("files", path, "// x\n".repeat(FILE)), [""; 0]);
+    assert_eq!(
+        planted("files", path, "// x\n".repeat(FILE + 1)),
+        ["crates/ftl/src/planted.rs: 501, at most 500"]
+    );
+
+    let room = "crates/medfs/src/map/planted.rs";
+    assert_eq!(planted("upward", room, "use crate::map::inode::Inode;".into()), [""; 0]);
+    let found = planted("upward", room, "fn f(on: &crate::commit::Commit) {}".into());
+    assert_eq!(found, ["map > commit: 1, at most 0"]);
+    // What `Content` is given in its own room, or by the map, may be called there, and not from the map.
+    let call = |of: &str, method: &str| format!("impl {of} {{ fn planted(&self) {{ self.{method}(); }} }}");
+    assert_eq!(planted("upward_calls", room, call("Map", "set_addr")), [""; 0]);
+    let found = planted("upward_calls", room, call("Map", "drop_page_run"));
+    assert_eq!(found, ["crates/medfs/src/map/planted.rs > content: drop_page_run: 1, at most 0"]);
+    let found = planted("upward_calls", room, "fn f(on: &Commit) { on.commit_closed(); }".into());
+    assert_eq!(found, ["crates/medfs/src/map/planted.rs > commit: commit_closed: 1, at most 0"]);
+    let beside =
+        planted("upward_calls", "crates/medfs/src/content/planted.rs", call("Content", "drop_page_run"));
+    assert_eq!(beside, [""; 0]);
+}
+
+/// Canary for circles of calls, as for those of imports.
+#[test]
+fn a_planted_circle_of_calls_is_found() {
+    // Of one small crate, as the types of all are many.
+    let mut files: Vec<Parsed> = parsed().into_iter().filter(|file| file.folder == "crates/sync").collect();
+    let circle = |count: usize| -> Vec<(String, String)> {
+        let file = |n: usize| {
+            let next = (n + 1) % count;
+            let text = format!("impl Planted {{ fn planted_{n}(&self) {{ self.planted_{next}(); }} }}");
+            (format!("crates/sync/src/planted_{n}.rs"), text)
+        };
+        (0..count).map(file).collect()
+    };
+    assert_eq!(with_planted("calls", &mut files, &circle(CIRCLE)), [""; 0]);
+    assert_eq!(with_planted("calls", &mut files, &circle(CIRCLE + 1)), ["crates/sync Planted: 4, at most 3"]);
+}
+
+fn of_the_engine(files: &[Parsed]) -> (Vec<&Parsed>, Ranks) {
+    let engine = |file: &&Parsed| ["crates/medfs", "crates/store"].contains(&file.folder.as_str());
+    let files: Vec<&Parsed> = files.iter().filter(engine).collect();
+    let of_ranks: Vec<&Parsed> = files.iter().filter(|f| f.path.ends_with("/ranks.rs")).copied().collect();
+    let ranks = ranks(&of_ranks);
+    (files, ranks)
+}
+
+#[test]
+fn locks_are_taken_in_their_order() {
+    let files = parsed();
+    let (engine, ranks) = of_the_engine(&files);
+    let found = engine.iter().flat_map(|file| out_of_order(file, &ranks)).collect();
+    expect_none("a function takes no lock further out than one that it holds", found);
+
+    // Canary: two lines of the code as it is change places.
+    let path = "crates/medfs/src/content/writeback.rs";
+    let (first, second) = ("let _wb = inode.wb.lock();", "let mut state = inode.lock.write();");
+    let text = read(path);
+    let at = text.find(&format!("{first}\n        let _op")).expect("the one comes before the other");
+    let (before, rest) = text.split_at(at);
+    let swapped = rest.replacen(first, "let _x = 0;", 1).replacen(second, &format!("{second} {first}"), 1);
+    let planted = Parsed::new(&Source::new(path, &format!("{before}{swapped}"))).expect("parses");
+    let found = out_of_order(&planted, &ranks);
+    assert!(found.len() == 1 && found[0].ends_with("WB is taken while OPS is held"), "{found:?}");
+}
+
+/// The locks of the numbered list of a document, in its order, as far as they are fields with a rank.
+fn listed(document: &str) -> Vec<&str> {
+    let list =
+        document.lines().skip_while(|line| *line != "## Locks").skip(1).take_while(|l| !l.starts_with("## "));
+    let rows = list.filter(|line| line.split_once(". ").is_some_and(|(n, _)| n.parse::<u8>().is_ok()));
+    rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn the_list_of_locks_is_the_order_of_their_ranks() {
+    let files = parsed();
+    let (_, ranks) = of_the_engine(&files);
+    let in_order = |document: &str| {
+        let ranked: Vec<u64> = listed(document).iter().filter_map(|name| rank_of(name, &ranks)).collect();
+        (ranked.len() >= 6).then(|| ranked.is_sorted())
+    };
+    let document = read("docs/ARCHITECTURE.md");
+    assert_eq!(in_order(&document), Some(true), "docs/ARCHITECTURE.md, Locks: {:?}", listed(&document));
+    let swapped =
+        document.replacen("`wb`", "`x`", 1).replacen("`ops`", "`wb`", 1).replacen("`x`", "`ops`", 1);
+    let (at, _) = document.split_once("## Locks").expect("it has such a part");
+    let swapped = format!("{at}{}", swapped.get(at.len()..).unwrap_or_default());
+    assert_eq!(in_order(&swapped), Some(false), "{:?}", listed(&swapped));
 }
