@@ -4,7 +4,7 @@ use crate::args::{ConvertArgs, ImportArgs};
 use crate::databases::Databases;
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{exit, json, output, progress, target, undo};
+use crate::{exit, json, output, progress, survivor, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -104,6 +104,10 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     target::explain_no_volume(&*dev, path)?;
     let cannot = || format!("cannot import {}", path.display());
     let checked = dev.clone();
+    match args.dry_run {
+        true => survivor::warn(&*dev, path),
+        false => survivor::bring_back(&dev, path)?,
+    }
     undo::if_ended("import", "nothing was changed");
     let mut bars = Bars::default();
     let options = ImportOptions { databases: args.databases };
@@ -198,6 +202,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let path = &args.image;
     let dev = target::open_to_write(path)?;
     target::explain_no_volume(&*dev, path)?;
+    survivor::bring_back(&dev, path)?;
     undo::if_ended("export", "no data was lost: run it again to continue");
     let mut bars = Bars::default();
     let done =

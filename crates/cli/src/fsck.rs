@@ -8,7 +8,7 @@
 use crate::exit::{self, Coded};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
-use crate::{findings, json, nvram, output, progress, target, undo, words};
+use crate::{findings, json, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::{MountOptions, PastDamage, Volume};
 use medfs_device::BlockDevice;
@@ -104,6 +104,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
         return take_back(args, &*dev, file);
     }
     target::explain_nothing_to_check(&*dev, &args.image)?;
+    survivor::warn(&*dev, &args.image);
     if repairs { mend(args, dev) } else { look(args, &*dev) }
 }
 
@@ -194,18 +195,11 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         findings::print(&found, args.verbose);
         print_costs(&found);
     }
-    let why = match found.has(Code::Truncated) {
-        true => Some("no repair brings back the end of an image"),
-        false => (args.preen && loses(&found)).then_some("that loses something"),
-    };
-    if let Some(why) = why {
+    if let Some((why, advice)) = refusal(args, &*dev, &found) {
         let code = exit::FSCK_ERRORS_LEFT;
         match args.json {
             true => print_json(&args.image, &found, None, code)?,
-            false => {
-                let (image, advice) = (args.image.display(), advice(&found, &args.image));
-                outln!("{image}: NOT REPAIRED, as {why}: {advice}");
-            }
+            false => outln!("{}: NOT REPAIRED, as {why}: {advice}", args.image.display()),
         }
         return Ok(code);
     }
@@ -233,6 +227,20 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         print_mended(args, &found, &mended, code);
     }
     Ok(code)
+}
+
+/// Why a volume is left as it is, and what helps.
+fn refusal(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report) -> Option<(&'static str, String)> {
+    let advice = || advice(found, &args.image);
+    if found.has(Code::Truncated) {
+        return Some(("no repair brings back the end of an image", advice()));
+    }
+    if args.preen && loses(found) {
+        return Some(("that loses something", advice()));
+    }
+    let log = found.asks_for_repair().then(|| survivor::waiting(dev)).flatten()?;
+    let advice = format!("mount the volume first or, where that fails, move {} away", log.display());
+    Some(("that makes void what a daemon acknowledged before it was killed", advice))
 }
 
 /// Repairs, rolls forward and frees orphans, until nothing is left of either.

@@ -18,7 +18,7 @@ fn costs(losses: &Losses) -> Option<String> {
         parts.push(format!("move {} without a name to lost+found", files(losses.nameless)));
     }
     if losses.renamed > 0 {
-        parts.push(format!("put {} back into the directory that they name", files(losses.renamed)));
+        parts.push(format!("put {} back into the directory named in the inode", files(losses.renamed)));
     }
     if losses.blocks > 0 {
         parts.push(format!("cut {} off {}", words::count(losses.blocks, "block"), files(losses.cut)));

@@ -1,7 +1,11 @@
 //! Where the log lies that outlives the daemon, with `survivor=auto`: a directory of the user in a file system in
 //! memory, which is empty after the machine was started.
 
+use crate::target::{self, Target};
+use anyhow::{Context, Result};
 use medfs::{DurabilityMode, MountOptions, Survivor};
+use medfs_device::{BlockDevice, read_block};
+use medfs_format::superblock::{self, RawSuperblock};
 use rustix::fs::{StatFs, statfs};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
@@ -28,6 +32,35 @@ pub(crate) fn resolve(options: &mut MountOptions) {
             "medfs mount: survivor=auto finds no place: {error}; a daemon that is killed loses what is not durable"
         ),
     }
+}
+
+/// The log that has what a daemon of the volume acknowledged before it was killed.
+pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
+    let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
+    let uuid = (0..2).filter_map(|at| read_block(dev, at).ok()).find_map(|block| {
+        let sb = RawSuperblock::in_block(&block);
+        known.contains(&sb.magic.get()).then_some(sb.uuid)
+    })?;
+    medfs::waiting_operations(&place(false).ok()??, uuid)
+}
+
+/// Says that a volume has less than was acknowledged, where that is so.
+pub(crate) fn warn(dev: &dyn BlockDevice, image: &Path) {
+    if let Some(log) = waiting(dev) {
+        let (log, image) = (log.display(), image.display());
+        errln!(
+            "medfs: {log} has what a daemon acknowledged before it was killed, and the volume lacks it: 'medfs mount {image} DIRECTORY' brings it back"
+        );
+    }
+}
+
+/// Brings back what a daemon acknowledged, before the volume becomes another one.
+pub(crate) fn bring_back(dev: &Target, image: &Path) -> Result<()> {
+    if waiting(&**dev).is_some() {
+        let volume = target::open_volume(dev.clone(), image, MountOptions::default())?;
+        volume.close().with_context(|| format!("cannot finish writing {}", image.display()))?;
+    }
+    Ok(())
 }
 
 /// The directory; `None` where there is none.

@@ -104,7 +104,9 @@ pub(crate) fn open_volume_at(
 /// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short,
 /// what is there. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let mut options = MountOptions { read_only: true, ..MountOptions::default() };
+    // It tells of a log that it does not replay.
+    survivor::resolve(&mut options);
     let device = Arc::new(whole_length(dev));
     let is_cut_short = device.missing() > 0;
     open_volume(device, path, options).map_err(|error| helpful(error, is_cut_short, path))

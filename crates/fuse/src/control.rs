@@ -122,11 +122,13 @@ fn write_cache_back(file: &File) -> Result<()> {
     rustix::fs::syncfs(file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))
 }
 
-/// Makes everything durable that was written to the volume a directory is on.
+/// Makes everything durable that was written to the volume a directory is on. An error of the kernel's cache may be of
+/// earlier writes: what the volume took is durable all the same.
 pub fn sync(dir: &Path) -> Result<()> {
     let file = open(dir)?;
-    write_cache_back(&file)?;
-    sync_ioctl(&file).map_err(Error::io("syncing the volume"))
+    let written = rustix::fs::syncfs(&file).map_err(io::Error::from);
+    sync_ioctl(&file).map_err(Error::io("syncing the volume"))?;
+    written.map_err(Error::io("not all that was written reached the volume, what it took is durable"))
 }
 
 /// Power may fail (`low`): everything is made durable, and until power is back each fsync before it returns.

@@ -62,6 +62,7 @@ pub mod xattr_names;
 
 pub use commit::nvram::{nvram_is_zeros, nvram_journal};
 pub use commit::policy;
+pub use commit::survivor::waiting_operations;
 pub use error::{Error, Posix, Result};
 pub use extents::{Extent, free_runs};
 pub use file_ops::Folded;

@@ -5,12 +5,13 @@ mod file;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{abandoned, exit, json, lifetime_writes, size, target, words};
+use crate::{abandoned, exit, json, lifetime_writes, size, survivor, target, words};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
 use medfs_fsck::dump::{Dump, Value};
+use medfs_fuse::control;
 use serde::Serialize;
 use std::path::Path;
 
@@ -124,8 +125,14 @@ fn image(args: &StatArgs) -> Result<()> {
     outln!("  written     {}", written(s.kbytes_written));
     outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
     outln!("  state       {}", state(&s));
-    if let Some(dir) = &s.mounted_on {
-        outln!("These numbers are as of the last checkpoint. 'medfs stat {dir}' shows the current ones.");
+    match &s.mounted_on {
+        Some(dir) if control::is_abandoned(Path::new(dir)) => outln!(
+            "These numbers are as of the last checkpoint. The daemon of the mount has ended: 'medfs umount {dir}' unmounts it."
+        ),
+        Some(dir) => {
+            outln!("These numbers are as of the last checkpoint. 'medfs stat {dir}' shows the current ones.")
+        }
+        None => {}
     }
     Ok(())
 }
@@ -177,6 +184,10 @@ fn describe(path: &Path) -> Result<ImageStat> {
     let flags = text("ckpt_flags");
     let at_unmount = flags.split_whitespace().any(|flag| flag == "umount");
     let is_delta = dump.is_delta_volume();
+    let mounted_on = mounted_on(path);
+    if mounted_on.is_none() {
+        survivor::warn(&*dev, path);
+    }
     Ok(ImageStat {
         kind: if is_delta { "delta" } else { "plain" },
         label: text("volume_name"),
@@ -195,7 +206,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         checkpoint_version: number("checkpoint_ver"),
         kbytes_written: lifetime_writes::kbytes(&*dev, &sb, &cp)?,
         last_checkpoint_at_unmount: at_unmount && number("log_to_replay_nodes") == 0,
-        mounted_on: mounted_on(path),
+        mounted_on,
         fsynced_since: number("log_to_replay_inodes"),
         checkpoint_flags: flags,
     })

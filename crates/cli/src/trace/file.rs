@@ -24,6 +24,14 @@ pub(crate) fn new_file(path: &Path, force: bool) -> Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path).with_context(failed)
 }
 
+/// The trace of a mount, which takes no other file's place.
+pub(crate) fn new_trace(path: &Path) -> Result<File> {
+    if path.exists() {
+        bail!("{} exists: remove it, or name another file", path.display());
+    }
+    new_file(path, false)
+}
+
 /// Each file of a directory that is held costs a descriptor or two.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);

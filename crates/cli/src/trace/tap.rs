@@ -1,6 +1,6 @@
 //! `-o trace=TRACE` of a mount: records what is asked of the volume.
 
-use super::file::{new_file, recorder};
+use super::file::{new_trace, recorder};
 use anyhow::{Context, Result};
 use medfs::Files;
 use medfs::options::{Form, MountOption};
@@ -81,7 +81,7 @@ impl Tap {
             private: self.private,
             cache: if writeback { "writeback" } else { "through" }.into(),
         };
-        let made = recorder(files, new_file(path, false)?, &what)
+        let made = recorder(files, new_trace(path)?, &what)
             .with_context(|| format!("cannot record to {}", path.display()))?;
         Ok(self.recorder.get_or_init(|| Arc::new(made)).clone())
     }

@@ -4,6 +4,7 @@
 //! `MEDFS_ROUNDS` says how long the long run is, `MEDFS_SEED` repeats a run's choices.
 
 use crate::common::*;
+use crate::damaged::stderr;
 use crate::full_sqlite::{Database, databases};
 use crate::mounts::{Mounted, Rng, seed};
 use serde_json::Value;
@@ -228,4 +229,92 @@ fn when_power_may_fail_nothing_is_put_off_until_it_is_back() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }));
+}
+
+/// A volume whose daemon was killed after it acknowledged an fsync of `/f`, with the log where commands look for one;
+/// `None` where no file system is in memory.
+fn with_log_that_waits() -> Option<(Scratch, PathBuf)> {
+    let s = Scratch::with_volume("128M");
+    let mounted = Mounted::new(&s, "durability=adaptive");
+    let log = stats(&mounted)["survivor"]["place"].as_str().map(PathBuf::from)?;
+    fsync_file(&mounted, "f");
+    mounted.kill();
+    drop(mounted);
+    Some((s, log))
+}
+
+#[test]
+fn what_waits_in_a_log_is_told_and_no_repair_makes_it_void() {
+    let Some((s, log)) = can_mount().then(with_log_that_waits).flatten() else { return };
+    let before = fs::read(s.image()).unwrap();
+    for command in ["fsck", "stat", "ls"] {
+        let told = stderr(&medfs().arg(command).arg(s.image()).assert().code(0));
+        assert!(told.contains(&*log.to_string_lossy()), "{command}: {told}");
+    }
+    let told = stderr(&medfs().args(["import", "--dry-run"]).arg(s.image()).assert().code(0));
+    assert!(told.contains("brings it back"), "{told}");
+    // One copy of the superblock is lost: a repair would write.
+    let mut damaged = before.clone();
+    damaged[4096..8192].fill(0);
+    fs::write(s.image(), &damaged).unwrap();
+    let refused = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(4);
+    let told = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
+    assert!(
+        told.contains("NOT REPAIRED, as that makes void") && told.contains(&*log.to_string_lossy()),
+        "{told}"
+    );
+    assert!(fs::read(s.image()).unwrap() == damaged, "nothing was written");
+    fs::write(s.image(), &before).unwrap();
+    let mounted = Mounted::new(&s, "");
+    assert_eq!(fs::read_to_string(mounted.dir.join("f")).unwrap(), "f");
+    mounted.unmount();
+    assert!(!log.exists());
+    let told = stderr(&medfs().arg("fsck").arg(s.image()).assert().code(0));
+    assert_eq!(told, "");
+}
+
+#[test]
+fn an_export_and_an_import_have_what_waited_in_a_log() {
+    let Some((s, log)) = can_mount().then(with_log_that_waits).flatten() else { return };
+    medfs().arg("export").arg(s.image()).assert().success();
+    assert_eq!(output(&["get"], &[&s.image(), "/f".as_ref(), "-".as_ref()]), "f");
+    assert!(!log.exists());
+    // A plain volume has such a log too.
+    let mounted = Mounted::new(&s, "durability=adaptive");
+    fsync_file(&mounted, "g");
+    mounted.kill();
+    drop(mounted);
+    medfs().arg("import").arg(s.image()).assert().success();
+    assert_eq!(output(&["get"], &[&s.image(), "/g".as_ref(), "-".as_ref()]), "g");
+    assert!(!log.exists());
+}
+
+/// The kernel tells of earlier writes that found no room when it is next asked: that keeps nothing from the volume.
+#[test]
+fn a_sync_after_a_volume_was_full_makes_durable_what_there_is() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("300M");
+    let mounted = Mounted::new(&s, "");
+    let big = mounted.dir.join("big");
+    let mut file = File::create(&big).unwrap();
+    while file.write_all(&[7; 1 << 20]).is_ok() {}
+    drop(file);
+    fs::remove_file(&big).unwrap();
+    // The kernel lets go of a removed file some time after the call.
+    let begin = Instant::now();
+    while mounted.dir.join("f").metadata().map_or(0, |meta| meta.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = fs::write(mounted.dir.join("f"), "f");
+        assert!(begin.elapsed() < Duration::from_secs(20), "there is room again");
+    }
+    let synced = medfs().arg("sync").arg(&mounted.dir).output().unwrap();
+    let told = String::from_utf8_lossy(&synced.stderr).into_owned();
+    assert!(synced.status.success() || told.contains("what it took is durable"), "{told}");
+    mounted.kill();
+    drop(mounted);
+    let mounted = Mounted::new(&s, "");
+    assert_eq!(fs::read_to_string(mounted.dir.join("f")).unwrap(), "f");
+    mounted.unmount();
 }

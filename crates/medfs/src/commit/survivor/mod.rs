@@ -102,9 +102,22 @@ pub(crate) struct Survivor {
 /// The file of a volume's log.
 pub(crate) fn path(opts: &MountOptions, uuid: [u8; 16]) -> Option<PathBuf> {
     match &opts.survivor {
-        Place::In(directory) => Some(directory.join(format!("medfs-{}.log", uuid::Uuid::from_bytes(uuid)))),
+        Place::In(directory) => Some(file_in(directory, uuid)),
         Place::Auto | Place::Off => None,
     }
+}
+
+fn file_in(directory: &Path, uuid: [u8; 16]) -> PathBuf {
+    directory.join(format!("medfs-{}.log", uuid::Uuid::from_bytes(uuid)))
+}
+
+/// The log of a volume in a directory of `survivor=`, where it has operations that a daemon acknowledged and no
+/// checkpoint has. Only a mount brings them back; what changes the volume otherwise makes them void.
+pub fn waiting_operations(directory: &Path, uuid: [u8; 16]) -> Option<PathBuf> {
+    let path = file_in(directory, uuid);
+    let mut log = Log::open(&path).ok()??;
+    let base = log.head.base;
+    (log.head.uuid == uuid && log.find_end(base).ok()? != Some(0)).then_some(path)
 }
 
 /// The log of a volume that is as of its last checkpoint, before orphans are freed and fsynced files rolled
