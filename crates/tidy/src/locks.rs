@@ -100,7 +100,8 @@ fn guard_of(call: &syn::ExprMethodCall) -> Option<String> {
     if method == "op" && call.args.is_empty() {
         return constant_of(&TAKERS, "op");
     }
-    let takes = ["lock", "read", "write"].contains(&method.as_str()) && call.args.is_empty();
+    let takes =
+        ["lock", "read", "write", "shared", "alone"].contains(&method.as_str()) && call.args.is_empty();
     takes.then(|| last_name(&call.receiver)).flatten().and_then(|field| constant_of(&FIELDS, &field))
 }
 

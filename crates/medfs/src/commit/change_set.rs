@@ -53,36 +53,36 @@ pub(crate) enum Naming {
 /// A file that is to become durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
-    pub(crate) inode: &'a Arc<Inode>,
-    pub(crate) purpose: Purpose,
-    pub(crate) naming: Naming,
+    pub(super) inode: &'a Arc<Inode>,
+    pub(super) purpose: Purpose,
+    pub(super) naming: Naming,
 }
 
 /// A file as it was at one moment, before any of its pages is placed.
 pub(crate) struct StagedFile<'a> {
     pub(crate) inode: &'a Arc<Inode>,
     pub(crate) purpose: Purpose,
-    pub(crate) naming: Naming,
+    pub(super) naming: Naming,
     /// Which of its pages are dirty. None of what is no regular file: a checkpoint alone writes these. What they
     /// are is settled when they are placed, and their version is closed.
     pub(crate) pages: Vec<u64>,
-    pub(crate) regular: bool,
+    pub(super) regular: bool,
     /// Whether anything of it is to be written, as far as is known before its pages are placed.
-    pub(crate) dirty: bool,
+    pub(super) dirty: bool,
     /// Whether nodes of it are due whatever becomes of its pages.
-    pub(crate) nodes_due: bool,
+    pub(super) nodes_due: bool,
     /// Why the sink that was asked does not take it.
-    pub(crate) refused: Option<NeedsCheckpoint>,
+    pub(super) refused: Option<NeedsCheckpoint>,
 }
 
 /// What placing the pages of a file came to.
 pub(crate) struct WrittenPages {
     /// The write mark after the file's last page.
-    pub(crate) mark: u64,
+    pub(super) mark: u64,
     /// Pages that have to wait for those of other files; what could be written is.
-    pub(crate) blocked: Vec<u64>,
+    pub(super) blocked: Vec<u64>,
     /// How placing and writing went.
-    pub(crate) outcome: Result<()>,
+    pub(super) outcome: Result<()>,
 }
 
 impl<'a> StagedFile<'a> {
@@ -152,7 +152,7 @@ pub(crate) struct ChangeSet<'a> {
     /// Names that files lost.
     pub(crate) names: Vec<RemovedName<'a>>,
     /// Whether whoever commits it flushes before it says that anything is durable: a flush for several sets.
-    pub(crate) flushed_later: bool,
+    pub(super) flushed_later: bool,
     _writeback: Vec<MutexGuard<'a, ()>>,
     _op: Op<'a>,
 }

@@ -91,7 +91,7 @@ impl CheckpointSink {
 /// Writes the checkpoint of an unmount once more, into the other pack.
 fn again(tree: &Tree) -> Result<()> {
     let mut cp = tree.cp.lock();
-    let _ops = tree.ops.write();
+    let _ops = tree.ops.alone();
     tree.check_writable()?;
     let result = write_pack(tree, &mut cp, true);
     if let Err(error) = &result {
@@ -107,7 +107,7 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
     if !unmount && tree.counters.checkpoints.load(Ordering::Acquire) >= before + 2 {
         return Ok(());
     }
-    let _ops = tree.ops.write();
+    let _ops = tree.ops.alone();
     tree.check_writable()?;
     let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
     if done_already && !tree.has_changes() {

@@ -19,11 +19,11 @@ const REMEMBERED: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PageCounts {
     /// Pages that operations changed, a page once for each change.
-    pub(crate) changed: u64,
+    pub(super) changed: u64,
     /// Dirty pages that became clean as they were written.
-    pub(crate) placed: u64,
+    pub(super) placed: u64,
     /// Dirty pages now.
-    pub(crate) dirty: u64,
+    pub(super) dirty: u64,
 }
 
 pub(super) struct Chooser {

@@ -24,8 +24,8 @@ use std::time::Duration;
 /// An fsync: which file is to be durable as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fsync {
-    pub(crate) ino: Ino,
-    pub(crate) datasync: bool,
+    pub(super) ino: Ino,
+    pub(super) datasync: bool,
 }
 
 /// Whether what is kept for later is sure to find room.

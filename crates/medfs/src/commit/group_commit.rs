@@ -44,13 +44,13 @@ const MOST_BYTES: usize = ENTRIES_ROOM / 2;
 
 /// The last node of an fsync, which makes its file durable.
 pub(crate) struct LastNode {
-    pub(crate) page: Arc<NodePage>,
-    pub(crate) block: Arc<Block>,
+    pub(super) page: Arc<NodePage>,
+    pub(super) block: Arc<Block>,
     /// What the inode says of nodes that are not written.
-    pub(crate) notes: Arc<Notes>,
-    pub(crate) dentry: bool,
+    pub(super) notes: Arc<Notes>,
+    pub(super) dentry: bool,
     /// How what was written before becomes durable.
-    pub(crate) before: Before,
+    pub(super) before: Before,
 }
 
 /// How what an fsync writes before its last node becomes durable.

@@ -57,7 +57,7 @@ pub(crate) struct Ways {
 
 /// What makes changes of a tree durable.
 pub(crate) struct Commit {
-    pub(crate) tree: Tree,
+    tree: Tree,
     pub(crate) ways: Ways,
     committing: Committing,
     /// Power may fail: nothing is put off.

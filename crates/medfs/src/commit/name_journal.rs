@@ -39,7 +39,7 @@ pub(crate) enum DirNames {
 /// The judge of names at a commit.
 #[derive(Clone, Copy)]
 pub(crate) struct NameJudge<'a> {
-    pub(crate) commit: &'a Commit,
+    pub(super) commit: &'a Commit,
 }
 
 impl NameJudge<'_> {

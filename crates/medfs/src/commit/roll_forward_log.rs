@@ -71,10 +71,10 @@ struct OnItsWay<'s, 'a> {
 
 /// The chain of fsynced nodes.
 pub(crate) struct RollForwardLog {
-    pub(crate) flush: FlushPolicy,
+    flush: FlushPolicy,
     pub(crate) group: GroupCommit,
     /// The write mark behind the last nodes of sets that were [left to a later flush](ChangeSet::flushed_later).
-    pub(crate) left_to_flush: AtomicU64,
+    pub(super) left_to_flush: AtomicU64,
 }
 
 impl CommitSink for RollForwardLog {

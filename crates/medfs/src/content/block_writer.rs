@@ -18,8 +18,8 @@ use medfs_store::{Planned, Withheld};
 
 /// Hands out data blocks of a volume.
 pub(crate) struct BlockWriter<'a> {
-    pub(crate) map: &'a Map,
-    pub(crate) placement: &'a dyn Placement,
+    pub(super) map: &'a Map,
+    pub(super) placement: &'a dyn Placement,
 }
 
 impl BlockWriter<'_> {

@@ -68,19 +68,19 @@ impl Purpose {
 /// Pages of one file that are written for one purpose: what the policy may look at of all of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch {
-    pub(crate) ino: Ino,
+    pub(super) ino: Ino,
     pub(crate) purpose: Purpose,
-    pub(crate) is_dir: bool,
+    is_dir: bool,
     /// A regular file that is not compressed.
-    pub(crate) is_plain_file: bool,
-    pub(crate) advise: Advise,
-    pub(crate) pinned: bool,
+    pub(super) is_plain_file: bool,
+    advise: Advise,
+    pub(super) pinned: bool,
     /// Dirty pages the file has.
     pub(crate) dirty_pages: usize,
     /// Pages up to the file's end.
-    pub(crate) pages: u64,
+    pub(super) pages: u64,
     /// Those of them that the file fills: the one behind them changes again when it grows.
-    pub(crate) whole_pages: u64,
+    whole_pages: u64,
 }
 
 impl Batch {
@@ -119,13 +119,13 @@ impl Batch {
 /// A data block that is to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageRef {
-    pub(crate) batch: Batch,
+    pub(super) batch: Batch,
     /// Which page of the file it is, where that decides where it belongs: it does not of compact pages.
-    pub(crate) index: Option<u64>,
+    pub(super) index: Option<u64>,
     /// The page's own block, where it may be overwritten.
-    pub(crate) own: Option<BlockAddr>,
+    pub(super) own: Option<BlockAddr>,
     /// It is a block of a compressed cluster.
-    pub(crate) compressed: bool,
+    pub(super) compressed: bool,
 }
 
 impl PageRef {

@@ -150,6 +150,7 @@ mod tests {
     };
     use crate::content::placement::Purpose;
     use crate::error::{Error, Posix};
+    use crate::map::alone::in_op;
     use crate::map::page_versions::Attributes;
     use crate::types::{FallocateMode, Seek};
     use medfs_device::Cause;
@@ -255,10 +256,10 @@ mod tests {
         content.change_alone(&file, |state| atomic.resize(state, 3 * BLOCK_SIZE as u64)).unwrap();
         let (slot, free) = (content.find_slot(&file, 990).unwrap().unwrap(), content.space.counts().free());
         let addr = slot.addr();
-        content.set_addr(&file, &slot, 1);
+        in_op(&content).set_addr(&file, &slot, 1);
         let commit = || content.change_alone(&file, |state| atomic.apply(state).map(drop));
         assert!(matches!(commit(), Err(Error::Corrupt(_))));
-        content.set_addr(&file, &slot, addr);
+        in_op(&content).set_addr(&file, &slot, addr);
         {
             let state = file.lock.read();
             let mut found = vec![0; old.len()];
@@ -284,7 +285,7 @@ mod tests {
             write_back(&content, &file, Purpose::Background);
             write(&content, &file, 0, &text(2, 2 * BLOCK_SIZE));
             let slot = content.find_slot(&file, 0).unwrap().unwrap();
-            content.set_addr(&file, &slot, 1);
+            in_op(&content).set_addr(&file, &slot, 1);
             let before = content.io.read(1).unwrap();
             let written = content.write_batch(&file, 0, Purpose::Background, &NoSources).unwrap().unwrap();
             assert!(matches!(written.outcome, Err(Error::Corrupt(_))), "{opts}");
@@ -301,6 +302,7 @@ mod tests {
         write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
         // As an fsync that has placed its pages and writes them now: their version is closed.
         let placing = {
+            let _op = content.op().unwrap();
             let mut state = file.lock.write();
             content.place_pages(&file, &mut state, &[0, 1, 2], Purpose::Background, &NoSources)
         };
@@ -328,6 +330,7 @@ mod tests {
         let file = new_file(&content, b"f", None);
         write(&content, &file, 0, &text(1, 2 * BLOCK_SIZE));
         let mut placing = {
+            let _op = content.op().unwrap();
             let mut state = file.lock.write();
             content.place_pages(&file, &mut state, &[0, 1], Purpose::Background, &NoSources)
         };
@@ -415,7 +418,9 @@ mod tests {
         let content = plain("");
         let file = new_file(&content, b"f", None);
         write(&content, &file, 0, &text(1, 3 * BLOCK_SIZE));
+        let alone = content.ops.alone();
         let (blocked, outcome) = content.write_for_checkpoint(&file, &NoSources).unwrap();
+        drop(alone);
         assert!(blocked.is_empty() && outcome.is_ok() && !file.lock.read().pages.any_dirty());
         assert!(read(&content, &file) == text(1, 3 * BLOCK_SIZE));
     }

@@ -185,6 +185,7 @@ mod tests {
     };
     use crate::content::placement::Purpose;
     use crate::content::storage::Sources;
+    use crate::map::alone::in_op;
     use crate::map::refs::MOST_MADE_WHOLE;
     use medfs_format::BLOCK_SIZE;
     use medfs_format::delta::RawSlice;
@@ -243,7 +244,7 @@ mod tests {
         let file = file_of(&content, b"a.db", 2);
         write(&content, &file, 100, b"changed");
         let slot = content.find_slot(&file, 0).unwrap().unwrap();
-        content.set_addr(&file, &slot, 1);
+        in_op(&content).set_addr(&file, &slot, 1);
         let written = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
         assert!(matches!(written.outcome, Err(crate::error::Error::Corrupt(_))));
         assert!(slot.addr() == 1 && file.lock.read().pages.is_dirty(0));

@@ -7,6 +7,7 @@ use crate::content::Storages;
 use crate::content::alone::{content, forget_clean, options, write_back};
 use crate::content::placement::Purpose;
 use crate::content::plain::Plain;
+use crate::map::alone::in_op;
 use crate::map::alone::new_inode;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::superblock::Feature;
@@ -320,7 +321,7 @@ fn entries_behind_the_size_are_not_written_over() {
     let dir = new_dir(&content, false, 0);
     let name = |n: u32| format!("{n:0240}").into_bytes();
     (0..14).for_each(|n| add(&content, &dir, &name(n), n + 5).unwrap());
-    content.set_size(&dir, 4096);
+    in_op(&content).set_size(&dir, 4096);
     let error = add(&content, &dir, &[b'y'; 240], 3).unwrap_err();
     assert!(error.to_string().contains("i_size"), "{error}");
 }

@@ -352,7 +352,9 @@ fn a_checkpoint_takes_along_what_it_would_lose_and_no_more() {
                 files.change_page(&dir, state, 0, None, true, fill).map(|_| files.set_size(&dir, PAGE))
             })
             .unwrap();
+        let alone = files.ops.alone();
         files.write_back_for_checkpoint().unwrap();
+        drop(alone);
         assert_eq!((dirty(&dir).len(), dirty(&moved).len()), (0, 0));
         assert_eq!(dirty(&file).len(), usize::from(scope == Scope::File));
     }

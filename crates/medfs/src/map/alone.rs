@@ -4,6 +4,7 @@
 
 use crate::map::Map;
 use crate::map::inode::{Inode, set_name};
+use crate::map::op::Op;
 use crate::map::since::SinceCheckpoint;
 use crate::types::Timestamp;
 use medfs_device::{BlockDevice, MemDevice};
@@ -16,6 +17,7 @@ use medfs_mkfs::{MkfsOptions, format_volume};
 use medfs_store::{
     Io, ManualClock, NodeMarks, Scatter, Spare, Store, StoreOptions, read_superblock_with_nvram,
 };
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Time at which the tests begin.
@@ -96,9 +98,28 @@ pub(crate) fn give_block(map: &Map, inode: &Inode, index: u64) -> BlockAddr {
 /// Writes every dirty node, and the pack that makes them count.
 pub(crate) fn checkpoint(map: &Map) {
     let mut cp = map.cp.lock();
-    let _ops = map.ops.write();
+    let _ops = map.ops.alone();
     let nodes = map.nodes.take_all_dirty();
     map.write_in_order(&nodes, NodeMarks::default()).expect("there is room");
     map.store.write_checkpoint(&mut cp, &map.orphans.list(), false, |_| ()).expect("writes");
     map.since.committed();
+}
+
+/// A map within an operation.
+pub(crate) struct InOp<'a> {
+    _op: Op<'a>,
+    map: &'a Map,
+}
+
+impl Deref for InOp<'_> {
+    type Target = Map;
+
+    fn deref(&self) -> &Map {
+        self.map
+    }
+}
+
+/// For one change.
+pub(crate) fn in_op(map: &Map) -> InOp<'_> {
+    InOp { _op: map.op().expect("it is writable"), map }
 }

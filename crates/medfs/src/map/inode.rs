@@ -306,11 +306,13 @@ impl Map {
 
     /// Sets `i_size`.
     pub(crate) fn set_size(&self, inode: &Inode, size: u64) {
+        self.ops.check_within();
         self.edit(inode, Dirty::Full, |r| r.i_size = size.into());
     }
 
     /// Adds to `i_blocks`.
     pub(crate) fn add_blocks(&self, inode: &Inode, delta: i64) {
+        self.ops.check_within();
         self.edit(inode, Dirty::Full, |r| {
             r.i_blocks = r.i_blocks.get().saturating_add_signed(delta).max(1).into();
         });
@@ -319,6 +321,7 @@ impl Map {
     /// Adds one to `i_blocks` for a block that is, or will be, named by the inode or one of its nodes:
     /// whichever it is gets dirty by that.
     pub(crate) fn count_block(&self, inode: &Inode) {
+        self.ops.check_within();
         self.edit(inode, Dirty::Count, |r| r.i_blocks = r.i_blocks.get().saturating_add(1).into());
     }
 

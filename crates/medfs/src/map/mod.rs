@@ -20,6 +20,7 @@ pub(crate) mod journaled;
 pub(crate) mod memory;
 pub(crate) mod node_tree;
 pub(crate) mod op;
+mod ops;
 pub(crate) mod orphans;
 pub(crate) mod page_versions;
 pub(crate) mod refs;
@@ -28,13 +29,12 @@ mod tests;
 mod truncate;
 pub(crate) mod xattr_area;
 
-use crate::ranks;
 use crate::stats::Counters;
 use damage::Damage;
 use effects::Effects;
 use inode::Inodes;
 use medfs_store::Store;
-use medfs_sync::{Ranked, RwLock};
+use ops::Ops;
 use orphans::Orphans;
 use since::SinceCheckpoint;
 use std::ops::Deref;
@@ -46,8 +46,7 @@ pub(crate) struct Map {
     pub(crate) inodes: Inodes,
     pub(crate) orphans: Orphans,
     pub(crate) since: SinceCheckpoint,
-    /// Shared by every operation that changes the volume, exclusive for a checkpoint.
-    pub(crate) ops: RwLock<()>,
+    pub(crate) ops: Ops,
     /// Whether the volume was opened to be read only.
     pub(crate) read_only: bool,
     /// Whether it was closed: nothing is written any more.
@@ -65,7 +64,7 @@ impl Map {
             inodes: Inodes::new(store.nodes.limit() / 2),
             orphans: Orphans::new(&store.geo),
             since,
-            ops: RwLock::new(()).ranked(ranks::OPS),
+            ops: Ops::new(),
             read_only,
             closed: AtomicBool::new(false),
             damage: Damage::default(),

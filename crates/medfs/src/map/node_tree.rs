@@ -225,6 +225,7 @@ impl Map {
 
     /// Allocates a node of an existing inode and counts it.
     pub(crate) fn new_node(&self, inode: &Inode, offset: u32, content: Block) -> Result<Arc<NodePage>> {
+        self.ops.check_within();
         self.space.reserve_node(false)?;
         let nid = match self.nat.alloc(&self.io, Some(inode.ino)) {
             Ok(Some(nid)) => nid,
@@ -240,6 +241,7 @@ impl Map {
 
     /// Frees a node that nothing names any more.
     pub(crate) fn free_node(&self, ino: medfs_format::Ino, nid: Nid) -> Result<()> {
+        self.ops.check_within();
         let addr = self.nat.get(&self.io, nid)?.addr;
         if is_block(addr) {
             self.segs.lock().mark_invalid(&self.io, addr, self.elapsed())?;
@@ -252,6 +254,7 @@ impl Map {
 
     /// Sets a page's address. The largest-extent hint is dropped with it, as the kernel trusts that field.
     pub(crate) fn set_addr(&self, inode: &Inode, slot: &Slot, addr: BlockAddr) {
+        self.ops.check_within();
         if slot.is_inode() {
             self.nodes.update(&slot.node, Dirty::Full, |b| write_addr(b, true, slot.array_index, addr));
         } else {
@@ -389,6 +392,7 @@ impl Map {
 
     /// Frees `count` addresses from a slot on.
     pub(super) fn free_slots(&self, inode: &Inode, slot: &Slot, count: usize) -> Result<u64> {
+        self.ops.check_within();
         let is_inode = slot.is_inode();
         let range = slot.array_index..slot.array_index + count;
         let old: Vec<BlockAddr> =

@@ -1,18 +1,20 @@
 //! Operations that change the volume: the lock they share, and whether they may.
 //!
-//! Invariant: a checkpoint is made between operations, never within one. An operation that panics ends
-//! writing before its lock is free.
+//! Invariants: a checkpoint is made between operations, never within one. An operation that panics ends
+//! writing before its lock is free. What changes the node tree of a file is within an operation of its thread,
+//! or within the checkpoint: a build with debug assertions panics where it is not
+//! ([`Ops::check_within`](crate::map::ops::Ops::check_within)).
 
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::map::effects::OpLog;
+use crate::map::ops::Shared;
 use medfs_store::Io;
-use medfs_sync::RwLockReadGuard;
 use std::sync::atomic::Ordering;
 
 /// Proof that a changing operation holds the operation lock.
 pub(crate) struct Op<'a> {
-    _guard: RwLockReadGuard<'a, ()>,
+    _shared: Shared<'a>,
     io: &'a Io,
     log: Option<&'a dyn OpLog>,
 }
@@ -32,7 +34,7 @@ impl Drop for Op<'_> {
 impl Map {
     /// Takes the operation lock alone, for callers that made room before taking their first lock.
     pub(crate) fn op(&self) -> Result<Op<'_>> {
-        let op = Op { _guard: self.ops.read(), io: &self.io, log: self.effects.log() };
+        let op = Op { _shared: self.ops.shared(), io: &self.io, log: self.effects.log() };
         if let Some(log) = op.log {
             log.begins();
         }

@@ -47,7 +47,7 @@ pub(crate) struct Attributes {
     pub(crate) mode: u16,
     pub(crate) owner: (u32, u32),
     pub(crate) mtime: Timestamp,
-    pub(crate) ctime: Timestamp,
+    ctime: Timestamp,
 }
 
 impl Attributes {

@@ -4,7 +4,9 @@
 
 use crate::error::Error;
 use crate::map::Map;
-use crate::map::alone::{START, checkpoint, device, give_block, map, map_of, new_file, new_inode, store};
+use crate::map::alone::{
+    START, checkpoint, device, give_block, in_op, map, map_of, new_file, new_inode, store,
+};
 use crate::map::damage::{Damage, First};
 use crate::map::inode::{Inode, encode_dev, set_atime, set_ctime, set_mtime};
 use crate::map::orphans::Orphans;
@@ -113,9 +115,9 @@ fn neighbours_are_stepped_to_within_a_node_and_not_beyond() {
     assert_eq!(map.find_slot_near(&inode, Some(&first), a + 2).unwrap().unwrap().addr(), addrs[4]);
     assert_eq!(first.addrs(3), addrs[2..]);
     let nodes = counts(&map).1;
-    assert_eq!(map.make_slot_near(&inode, Some(&first), a + 9).unwrap().addr(), NULL_ADDR);
+    assert_eq!(in_op(&map).make_slot_near(&inode, Some(&first), a + 9).unwrap().addr(), NULL_ADDR);
     assert_eq!(counts(&map).1, nodes, "that node was there");
-    map.make_slot_near(&inode, Some(&first), a + N).unwrap();
+    in_op(&map).make_slot_near(&inode, Some(&first), a + N).unwrap();
     assert_eq!(counts(&map).1, nodes + 1);
 }
 
@@ -128,7 +130,7 @@ fn a_cut_frees_what_lies_behind_it_and_the_nodes_that_led_there() {
     cuts.extend(pages.keys().rev().map(|page| page + 1).collect::<Vec<_>>());
     cuts.sort_unstable_by(|a, b| b.cmp(a));
     for cut in cuts {
-        map.truncate_index(&inode, cut).unwrap();
+        in_op(&map).truncate_index(&inode, cut).unwrap();
         for (page, addr) in pages.split_off(&cut) {
             assert_eq!(address(&map, &inode, page), NULL_ADDR, "page {page}, cut at {cut}");
             assert!(!is_valid(&map, addr));
@@ -141,7 +143,7 @@ fn a_cut_frees_what_lies_behind_it_and_the_nodes_that_led_there() {
         assert_eq!(blocks(&inode), all - empty.0, "the volume and the inode count the same");
         assert_eq!(u64::from(nodes - empty.1) + pages.len() as u64, blocks(&inode), "cut at {cut}");
     }
-    map.truncate_index(&inode, 0).unwrap();
+    in_op(&map).truncate_index(&inode, 0).unwrap();
     assert_eq!((blocks(&inode), counts(&map)), (1, (empty.0 + 1, empty.1 + 1)));
     assert_eq!(inode.raw(|r| r.i_nid.map(|nid| nid.get())), [0; 5]);
 }
@@ -152,7 +154,7 @@ fn a_cut_within_a_direct_node_leaves_what_lies_before_it() {
     let inode = new_file(&map);
     let first = direct(&map, &inode) + 2 * N + 7 * N;
     let pages: Vec<BlockAddr> = (first..first + 10).map(|page| give_block(&map, &inode, page)).collect();
-    map.truncate_index(&inode, first + 4).unwrap();
+    in_op(&map).truncate_index(&inode, first + 4).unwrap();
     let slot = map.find_slot(&inode, first).unwrap().unwrap();
     assert_eq!(slot.addrs(10), [&pages[..4], &[NULL_ADDR; 6]].concat());
     assert_eq!(blocks(&inode), 1 + 4 + 2, "the direct node and the one above it stay");
@@ -163,7 +165,7 @@ fn only_some_subtrees_are_cut_where_that_is_asked() {
     let map = map();
     let (inode, pages) = full_of_borders(&map);
     let double = direct(&map, &inode) + 2 * N + 2 * N * N;
-    map.truncate_subtrees(&inode, 0, 4).unwrap();
+    in_op(&map).truncate_subtrees(&inode, 0, 4).unwrap();
     for (&page, &addr) in &pages {
         let left = if page < double { NULL_ADDR } else { addr };
         assert_eq!(address(&map, &inode, page), left, "page {page}");
@@ -180,20 +182,20 @@ fn an_indirect_node_of_the_checkpoint_that_goes_is_noted_for_fsyncs() {
         give_block(&map, &inode, page);
     }
     let noted = || map.since.cut_trees.lock().contains(&inode.ino);
-    map.truncate_index(&inode, a + 3 * N).unwrap();
+    in_op(&map).truncate_index(&inode, a + 3 * N).unwrap();
     assert!(!noted(), "no checkpoint knows the node");
     give_block(&map, &inode, a + 3 * N);
     checkpoint(&map);
-    map.truncate_index(&inode, a + 3 * N + 1).unwrap();
+    in_op(&map).truncate_index(&inode, a + 3 * N + 1).unwrap();
     assert!(!noted(), "no node went");
-    map.truncate_index(&inode, a + 3 * N).unwrap();
+    in_op(&map).truncate_index(&inode, a + 3 * N).unwrap();
     assert!(noted(), "a node below an indirect one");
     checkpoint(&map);
     assert!(!noted(), "the checkpoint knows it now");
-    map.truncate_index(&inode, a + 2 * N).unwrap();
+    in_op(&map).truncate_index(&inode, a + 2 * N).unwrap();
     assert!(noted(), "the indirect node itself");
     checkpoint(&map);
-    map.truncate_index(&inode, a).unwrap();
+    in_op(&map).truncate_index(&inode, a).unwrap();
     assert!(!noted(), "direct nodes below the inode are in the chain");
 }
 
@@ -227,14 +229,14 @@ fn punching_frees_pages_and_no_nodes() {
     let (from, until) = (direct(&map, &inode), direct(&map, &inode) + 3 * N);
     let inside = pages.range(from..until).count() as u64;
     let before = blocks(&inode);
-    assert_eq!(map.punch(&inode, from, until).unwrap(), inside);
+    assert_eq!(in_op(&map).punch(&inode, from, until).unwrap(), inside);
     for (&page, &addr) in &pages {
         let goes = (from..until).contains(&page);
         assert_eq!((address(&map, &inode, page) == NULL_ADDR, is_valid(&map, addr)), (goes, !goes), "{page}");
     }
     assert_eq!((counts(&map).1, blocks(&inode)), (nodes, before - inside));
-    assert_eq!(map.punch(&inode, from, until).unwrap(), 0);
-    assert_eq!(map.punch(&inode, 0, u64::MAX).unwrap(), pages.len() as u64 - inside);
+    assert_eq!(in_op(&map).punch(&inode, from, until).unwrap(), 0);
+    assert_eq!(in_op(&map).punch(&inode, 0, u64::MAX).unwrap(), pages.len() as u64 - inside);
 }
 
 #[test]
@@ -242,11 +244,11 @@ fn reservations_are_given_back_and_are_no_blocks() {
     let map = map();
     let inode = new_file(&map);
     let before = counts(&map).0;
-    let slot = map.make_slot(&inode, 3).unwrap();
+    let slot = in_op(&map).make_slot(&inode, 3).unwrap();
     map.space.reserve(1).unwrap();
-    map.set_addr(&inode, &slot, NEW_ADDR);
-    map.count_block(&inode);
-    assert_eq!((map.punch(&inode, 0, 10).unwrap(), counts(&map).0, blocks(&inode)), (1, before, 1));
+    in_op(&map).set_addr(&inode, &slot, NEW_ADDR);
+    in_op(&map).count_block(&inode);
+    assert_eq!((in_op(&map).punch(&inode, 0, 10).unwrap(), counts(&map).0, blocks(&inode)), (1, before, 1));
 }
 
 #[test]
@@ -260,7 +262,7 @@ fn a_new_address_drops_the_largest_extent() {
         give_block(&map, &inode, page);
         assert_eq!(has(), 0, "page {page}");
         map.edit(&inode, Dirty::Full, |r| r.i_ext = extent);
-        map.punch(&inode, page, page + 1).unwrap();
+        in_op(&map).punch(&inode, page, page + 1).unwrap();
         assert_eq!(has(), 0, "page {page}");
     }
 }
@@ -293,7 +295,7 @@ fn nothing_lies_beyond_the_largest_file() {
     let inode = new_file(&map);
     let beyond = max_pages(map.slots(&inode).fanout());
     assert!(map.find_slot(&inode, beyond).unwrap().is_none());
-    assert_eq!(errno(map.make_slot(&inode, beyond)), Some(27));
+    assert_eq!(errno(in_op(&map).make_slot(&inode, beyond)), Some(27));
 }
 
 #[test]
@@ -303,10 +305,10 @@ fn no_empty_node_is_made_where_room_ends() {
     let double = direct(&map, &inode) + 2 * N + 2 * N * N;
     map.space.reserve(map.space.counts().free() - 3).unwrap();
     let before = (counts(&map), blocks(&inode));
-    assert!(matches!(map.make_slot(&inode, double), Err(Error::NoSpace)), "three nodes and the page");
+    assert!(matches!(in_op(&map).make_slot(&inode, double), Err(Error::NoSpace)), "three nodes and the page");
     assert_eq!((counts(&map), blocks(&inode)), before);
     map.space.release(1);
-    assert!(map.make_slot(&inode, double).is_ok());
+    assert!(in_op(&map).make_slot(&inode, double).is_ok());
 }
 
 #[test]
@@ -337,9 +339,9 @@ fn an_address_outside_the_main_area_is_damage() {
         assert!(error.to_string().contains("page 7"), "{error}");
     }
     let slot = map.find_slot(&inode, 0).unwrap().unwrap();
-    map.set_addr(&inode, &slot, 1);
+    in_op(&map).set_addr(&inode, &slot, 1);
     let before = counts(&map);
-    assert!(map.truncate_index(&inode, 0).is_err());
+    assert!(in_op(&map).truncate_index(&inode, 0).is_err());
     assert_eq!((counts(&map), address(&map, &inode, 0)), (before, 1), "nothing was freed");
 }
 
@@ -353,9 +355,9 @@ fn with_cluster(map: &Map) -> Arc<Inode> {
     give_block(map, &inode, 1);
     map.space.reserve(3).unwrap();
     for (page, addr) in [(0, COMPRESS_ADDR), (2, NEW_ADDR), (3, NEW_ADDR)] {
-        let slot = map.make_slot(&inode, page).unwrap();
-        map.set_addr(&inode, &slot, addr);
-        map.count_block(&inode);
+        let slot = in_op(map).make_slot(&inode, page).unwrap();
+        in_op(map).set_addr(&inode, &slot, addr);
+        in_op(map).count_block(&inode);
     }
     map.add_saved(&inode, 3);
     inode
@@ -373,7 +375,7 @@ fn what_compression_saved_goes_with_its_clusters() {
     assert!(map.check_addr(&inode, 0, COMPRESS_ADDR).is_ok());
     let slot = map.find_slot(&inode, 2).unwrap().unwrap();
     assert_eq!((map.end_of_cluster(&inode, &slot, 2), map.end_of_cluster(&inode, &slot, 5)), (Some(4), None));
-    assert_eq!((map.punch(&inode, 0, 4).unwrap(), saved(&inode), blocks(&inode)), (4, 0, 1));
+    assert_eq!((in_op(&map).punch(&inode, 0, 4).unwrap(), saved(&inode), blocks(&inode)), (4, 0, 1));
 }
 
 #[test]
@@ -383,10 +385,10 @@ fn a_released_file_is_not_written_and_its_marks_count_no_more() {
     // Releasing gives back what the slots without a block count.
     for page in [2, 3] {
         let slot = map.find_slot(&inode, page).unwrap().unwrap();
-        map.set_addr(&inode, &slot, NULL_ADDR);
+        in_op(&map).set_addr(&inode, &slot, NULL_ADDR);
     }
     map.space.release(3);
-    map.add_blocks(&inode, -3);
+    in_op(&map).add_blocks(&inode, -3);
     map.add_saved(&inode, -3);
     map.set_released(&inode, true);
     assert!(map.since.cut_trees.lock().contains(&inode.ino), "no fsync relies on roll-forward");
@@ -394,7 +396,7 @@ fn a_released_file_is_not_written_and_its_marks_count_no_more() {
     assert_eq!(errno(map.check_resize_of_released(&inode, 4096)), Some(22));
     assert!(map.check_resize_of_released(&inode, 4 * 4096).is_ok());
     let before = counts(&map).0;
-    assert_eq!((map.punch(&inode, 0, 4).unwrap(), blocks(&inode)), (1, 1), "only its block");
+    assert_eq!((in_op(&map).punch(&inode, 0, 4).unwrap(), blocks(&inode)), (1, 1), "only its block");
     assert_eq!(counts(&map).0, before - 1);
     map.forget_release(&inode);
     assert!(!map.is_released(&inode) && map.check_not_released(&inode).is_ok());
@@ -424,7 +426,7 @@ fn there_is_one_inode_for_a_number() {
     }
     assert!(!map.is_inode(node).unwrap());
     map.inodes.forget(inode.ino);
-    map.free_node(inode.ino, inode.ino).unwrap();
+    in_op(&map).free_node(inode.ino, inode.ino).unwrap();
     assert_eq!(errno(map.inode(inode.ino)), Some(116));
     inode.lock.write().dead = true;
     assert_eq!(errno(inode.check_alive(&inode.lock.read())), Some(116));
@@ -504,8 +506,8 @@ fn attributes_are_those_of_the_inode_block() {
         (r.i_uid, r.i_gid, r.i_generation) = (8.into(), 9.into(), 77.into());
         r.extra_mut().unwrap().i_projid = 12.into();
     });
-    map.set_size(&inode, 5000);
-    map.add_blocks(&inode, 2);
+    in_op(&map).set_size(&inode, 5000);
+    in_op(&map).add_blocks(&inode, 2);
     let attr = map.attributes(&inode);
     assert_eq!((attr.atime, attr.mtime, attr.ctime), (time(1), time(2), time(3)));
     assert_eq!((attr.uid, attr.gid, attr.generation, attr.project), (8, 9, 77, 12));
@@ -515,11 +517,11 @@ fn attributes_are_those_of_the_inode_block() {
     assert_eq!((map.attributes(&inode).mtime, map.attributes(&inode).ctime), (time(2), START));
     map.touch_modified(&inode);
     assert_eq!(map.attributes(&inode).mtime, START);
-    map.add_blocks(&inode, -9);
+    in_op(&map).add_blocks(&inode, -9);
     assert_eq!(blocks(&inode), 1, "the inode itself is one");
     // Content in the inode is shown as sectors.
     map.edit(&inode, Dirty::Full, |r| r.i_inline |= Inline::DATA.bits());
-    map.set_size(&inode, 513);
+    in_op(&map).set_size(&inode, 513);
     assert_eq!((map.attributes(&inode).blocks, inode.is_inline()), (2, true));
 }
 
@@ -558,6 +560,7 @@ fn entry(index: u8, name: &[u8], len: usize) -> XattrEntry {
 fn attributes_with_names_take_a_node_while_the_inode_is_too_small() {
     let map = map();
     let inode = new_file(&map);
+    let _op = map.op().unwrap();
     let (area, before) = (XattrArea { map: &map, inode: &inode }, counts(&map));
     let small = vec![entry(NameIndex::User as u8, b"a", 10)];
     area.write(small.clone()).unwrap();
@@ -592,6 +595,7 @@ fn an_attribute_node_of_another_file_is_damage() {
     let map = map();
     let (inode, other) = (new_file(&map), new_file(&map));
     let large = vec![entry(NameIndex::User as u8, b"a", 1000)];
+    let _op = map.op().unwrap();
     XattrArea { map: &map, inode: &other }.write(large).unwrap();
     map.edit(&inode, Dirty::Full, |r| r.i_xattr_nid = other.raw(|r| r.i_xattr_nid));
     let area = XattrArea { map: &map, inode: &inode };
@@ -698,4 +702,34 @@ fn an_operation_that_panics_ends_writing() {
         panic!("half done");
     }));
     assert!(panicked.is_err() && map.io.failed() && errno(map.op()) == Some(30));
+}
+
+/// Canaries of what every build with debug assertions asks.
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "only debug assertions check it")]
+#[should_panic(expected = "outside of an operation")]
+fn an_address_that_changes_outside_of_an_operation_panics() {
+    let map = map();
+    let inode = new_file(&map);
+    let slot = map.find_slot(&inode, 0).unwrap().unwrap();
+    map.set_addr(&inode, &slot, NEW_ADDR);
+}
+
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "only debug assertions check it")]
+#[should_panic(expected = "outside of an operation")]
+fn an_operation_on_another_volume_does_not_count() {
+    let (map, other) = (map(), super::alone::map());
+    let inode = new_file(&map);
+    let _op = other.op().unwrap();
+    map.count_block(&inode);
+}
+
+#[test]
+fn a_checkpoint_changes_files_as_an_operation_does() {
+    let map = map();
+    let inode = new_file(&map);
+    let _alone = map.ops.alone();
+    map.count_block(&inode);
+    assert_eq!(blocks(&inode), 2);
 }

@@ -46,9 +46,9 @@ pub(crate) struct Recovered {
     /// Inodes that were fsynced.
     pub(crate) inodes: u64,
     /// Data blocks that changed their owner.
-    pub(crate) data_blocks: u64,
+    data_blocks: u64,
     /// Node blocks replayed.
-    pub(crate) nodes: u64,
+    nodes: u64,
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
     pub(crate) unkept: u64,
 }
@@ -221,8 +221,11 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
         records,
         recovered: Recovered { unkept: chain.unkept, ..Recovered::default() },
     };
+    let op = tree.ops.shared();
     replay.load_inodes()?;
     replay.nodes()?;
+    replay.settle()?;
+    drop(op);
     replay.finish()?;
     if !tree.read_only {
         keep_compared(tree, chain)?;
@@ -409,9 +412,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees what lies beyond the end of the recovered files, and inodes whose last name was replaced; those that their
-    /// successors are made from are kept.
-    fn finish(&mut self) -> Result<()> {
+    /// Frees what lies beyond the end of the recovered files, and directories whose names files have now.
+    fn settle(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
             let trimmed = self.trim(inode).and_then(|()| self.tree.clusters().recount_saved(inode));
             self.pass_by(ino, trimmed)?;
@@ -421,7 +423,11 @@ impl Replay<'_> {
             self.recovered.inodes += 1;
             self.tree.inodes.release(ino, 1);
         }
-        self.settle_replaced_dirs()?;
+        self.settle_replaced_dirs()
+    }
+
+    /// Frees inodes whose last name was replaced; those that their successors are made from are kept.
+    fn finish(&mut self) -> Result<()> {
         // What the chain's files were made from before counts no more: its blocks stay until the next
         // checkpoint anyway.
         self.tree.refs.committed();

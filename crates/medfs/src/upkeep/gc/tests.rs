@@ -6,6 +6,7 @@ use super::*;
 use crate::alone::{self, START, device, new};
 use crate::commit::{Commit, Ways};
 use crate::content::file::WriteTimes;
+use crate::map::alone::in_op;
 use crate::mount::mount;
 use crate::types::FallocateMode;
 use medfs_device::{Cause, MemDevice, Temperature, WriteTag};
@@ -128,7 +129,7 @@ fn pages_of_a_pinned_file_stay_and_their_section_waits() {
 fn a_valid_block_without_an_owner_stays_until_the_next_mount() {
     let (on, file, section) = with_data();
     let slot = on.find_slot(&on.inode(file).unwrap(), 600).unwrap().unwrap();
-    on.set_addr(&on.inode(file).unwrap(), &slot, NULL_ADDR);
+    in_op(&on).set_addr(&on.inode(file).unwrap(), &slot, NULL_ADDR);
     let mut cleaner = Cleaner::default();
     cleaner.clean_section(&on, section).unwrap();
     assert!(cleaner.damaged.contains(&section) && cleaner.stuck.is_empty());
