@@ -94,41 +94,9 @@ mod tests {
     use super::*;
     use crate::medium::Medium;
     use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
-    use medfs_device::{Cause, MemDevice, Temperature, WriteTag, read_block};
-    use std::io;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use medfs_device::{Cause, CountingDevice, IoCounts, MemDevice, Temperature, WriteTag, read_block};
 
     const TAG: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
-
-    /// Counts the requests to read, and the blocks that they ask for.
-    struct Counted {
-        inner: FaultDevice<MemDevice>,
-        requests: AtomicU64,
-        blocks: AtomicU64,
-    }
-
-    impl BlockDevice for Counted {
-        fn block_count(&self) -> u64 {
-            self.inner.block_count()
-        }
-        fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-            self.requests.fetch_add(1, Relaxed);
-            self.blocks.fetch_add(blocks.len() as u64, Relaxed);
-            self.inner.read(addr, blocks)
-        }
-        fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-            self.inner.write(addr, blocks, tag)
-        }
-        fn flush(&self) -> io::Result<()> {
-            self.inner.flush()
-        }
-        fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-            self.inner.discard(addr, count)
-        }
-        fn read_only(&self) -> bool {
-            self.inner.read_only()
-        }
-    }
 
     fn numbered_block(number: u64) -> Block {
         let mut block = Block::ZERO;
@@ -137,12 +105,12 @@ mod tests {
     }
 
     /// A device whose blocks begin with their address.
-    fn numbered(count: u64) -> Counted {
+    fn numbered(count: u64) -> CountingDevice<FaultDevice<MemDevice>> {
         let inner = FaultDevice::new(MemDevice::new(count), 1);
         for addr in 0..count {
             inner.inner().write(addr, &[&numbered_block(addr)], TAG).unwrap();
         }
-        Counted { inner, requests: AtomicU64::new(0), blocks: AtomicU64::new(0) }
+        CountingDevice::new(inner)
     }
 
     fn number(medium: &Medium<'_>, addr: BlockAddr) -> u64 {
@@ -158,7 +126,7 @@ mod tests {
             assert_eq!(number(&medium, 2500 + addr), u64::from(2500 + addr));
         }
         assert!(medium.read(5000).is_err());
-        let (requests, blocks) = (dev.requests.load(Relaxed), dev.blocks.load(Relaxed));
+        let IoCounts { reads: requests, blocks_read: blocks, .. } = dev.counts();
         assert!(requests < 5000 / 64 + 30 && blocks < 5000 + 200, "{requests} requests, {blocks} blocks");
     }
 
@@ -169,7 +137,7 @@ mod tests {
         for addr in (0..5000).step_by(7) {
             assert_eq!(number(&medium, addr), u64::from(addr));
         }
-        assert_eq!(dev.requests.load(Relaxed), dev.blocks.load(Relaxed));
+        assert_eq!(dev.counts().reads, dev.counts().blocks_read);
     }
 
     #[test]
@@ -187,12 +155,13 @@ mod tests {
     #[test]
     fn a_bad_sector_in_a_scan_costs_that_block_alone_and_is_met_a_few_times() {
         let dev = numbered(1000);
-        dev.inner.arm(Fault::on(Kind::Read, Effect::IO).within(507..508).until_written());
+        dev.inner().arm(Fault::on(Kind::Read, Effect::IO).within(507..508).until_written());
         let medium = Medium::lenient(&dev);
         for addr in 0..1000 {
             assert_eq!(number(&medium, addr), if addr == 507 { 0 } else { addr.into() });
         }
         assert!(medium.is_unreadable(507) && !medium.is_unreadable(506) && read_block(&dev, 507).is_err());
-        assert!(dev.requests.load(Relaxed) < 130, "{}", dev.requests.load(Relaxed));
+        let IoCounts { reads, errors, .. } = dev.counts();
+        assert!(reads < 130 && errors < 5, "{reads} requests, {errors} failed");
     }
 }
