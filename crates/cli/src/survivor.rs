@@ -5,7 +5,7 @@ use crate::target::{self, Target};
 use anyhow::{Context, Result};
 use medfs::{DurabilityMode, MountOptions, Survivor};
 use medfs_device::{BlockDevice, read_block};
-use medfs_format::superblock::{self, RawSuperblock};
+use medfs_format::superblock::RawSuperblock;
 use rustix::fs::{StatFs, statfs};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
@@ -36,12 +36,9 @@ pub(crate) fn resolve(options: &mut MountOptions) {
 
 /// The log that has what a daemon of the volume acknowledged before it was killed.
 pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
-    let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
-    let uuid = (0..2).filter_map(|at| read_block(dev, at).ok()).find_map(|block| {
-        let sb = RawSuperblock::in_block(&block);
-        known.contains(&sb.magic.get()).then_some(sb.uuid)
-    })?;
-    medfs::waiting_operations(&place(false).ok()??, uuid)
+    let mut copies = (0..2).filter_map(|at| read_block(dev, at).ok());
+    let superblock = copies.find(|block| target::is_superblock(block))?;
+    medfs::waiting_operations(&place(false).ok()??, RawSuperblock::in_block(&superblock).uuid)
 }
 
 /// Says that a volume has less than was acknowledged, where that is so.

@@ -94,9 +94,8 @@ pub(crate) fn open_volume_at(
     mut options: MountOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
-    if !options.read_only {
-        survivor::resolve(&mut options);
-    }
+    // To read only it tells of a log that it does not replay.
+    survivor::resolve(&mut options);
     explain_no_volume(&*dev, path)?;
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }
@@ -104,20 +103,14 @@ pub(crate) fn open_volume_at(
 /// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short,
 /// what is there. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
-    let mut options = MountOptions { read_only: true, ..MountOptions::default() };
-    // It tells of a log that it does not replay.
-    survivor::resolve(&mut options);
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
     let device = Arc::new(whole_length(dev));
     let is_cut_short = device.missing() > 0;
     open_volume(device, path, options).map_err(|error| helpful(error, is_cut_short, path))
 }
 
 /// Opens the volume to mount it. Where it is too damaged, the error says what may help.
-pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, mut options: MountOptions) -> Result<Volume> {
-    if options.read_only {
-        // It tells of a log that it does not replay.
-        survivor::resolve(&mut options);
-    }
+pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
     let opened = open_volume(dev.clone(), path, options);
     opened.map_err(|error| helpful(error, whole_length(dev).missing() > 0, path))
 }
@@ -154,6 +147,11 @@ pub(crate) fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()
     Ok(())
 }
 
+/// Whether a block says that it is the superblock of a volume that medfs may know.
+pub(crate) fn is_superblock(block: &Block) -> bool {
+    [superblock::MAGIC, superblock::DELTA_MAGIC].contains(&RawSuperblock::in_block(block).magic.get())
+}
+
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     explain_too_short(dev, path)?;
@@ -161,8 +159,6 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     let mut blocks = [Block::boxed(), Block::boxed()];
     let read: Vec<io::Result<()>> =
         (0..).zip(&mut blocks).map(|(at, block)| dev.read(at, &mut [block])).collect();
-    let known = [superblock::MAGIC, superblock::DELTA_MAGIC];
-    let is_superblock = |b: &Block| known.contains(&RawSuperblock::in_block(b).magic.get());
     if is_superblock(&blocks[0]) {
         return Ok(());
     }
