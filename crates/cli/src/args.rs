@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-'medfs COMMAND --help' describes a command; -h is its short form.
+'medfs COMMAND --help' describes a command; -h is its short form, but for ls.
 'medfs help damaged' says what to do about a damaged card.";
 
 /// F2FS in user space: makes, mounts, checks, inspects and fills F2FS volumes without the kernel's driver.
@@ -87,7 +87,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_parser = crate::size::parse)]
     pub(crate) size: Option<u64>,
     /// Volume label
-    #[arg(short, long, default_value = "", hide_default_value = true)]
+    #[arg(short, long, short_alias = 'L', default_value = "", hide_default_value = true)]
     pub(crate) label: String,
     /// Features: any of extra_attr, project_quota, inode_checksum, flexible_inline_xattr, quota, inode_crtime,
     /// lost_found, sb_checksum, compression; 'default' for the defaults, ^NAME to omit one, 'none' for none
@@ -135,7 +135,7 @@ fn parse_uuid(text: &str) -> Result<uuid::Uuid, String> {
     text.parse().map_err(|_| format!("not a UUID: expected 32 hexadecimal digits, {example}"))
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub(crate) struct MountArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
@@ -146,6 +146,9 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: 'medfs mount --help' and medfs(5) list them
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
+    /// Mount read-only, as -o ro does
+    #[arg(short, long, alias = "ro", alias = "readonly")]
+    pub(crate) read_only: bool,
     /// Stay in the foreground until the volume is unmounted
     #[arg(long)]
     pub(crate) foreground: bool,
@@ -327,7 +330,7 @@ pub(crate) enum DumpWhat {
 #[command(after_long_help = crate::put::HELP)]
 pub(crate) struct PutArgs {
     /// Copy directories with their content
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     pub(crate) recursive: bool,
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
@@ -338,14 +341,24 @@ pub(crate) struct PutArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct LsArgs {
     /// Also show mode, links, owner, size and time
     #[arg(short, long)]
     pub(crate) long: bool,
+    /// With -l, show sizes as 1.5K, 12M (powers of 1024)
+    #[arg(short, long)]
+    pub(crate) human_readable: bool,
+    /// Accepted for compatibility with ls(1): all names are listed, each on a line
+    #[arg(short, long, short_aliases = ['A', '1'], hide = true, overrides_with = "all")]
+    pub(crate) all: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub(crate) help: Option<bool>,
     /// List subdirectories too
     #[arg(short = 'R', long, visible_short_alias = 'r')]
     pub(crate) recursive: bool,
-    /// Print JSON, one object a line
+    /// Print JSON, one object a line: sizes in bytes, blocks of 512 bytes, times in seconds since 1970
     #[arg(long)]
     pub(crate) json: bool,
     /// Keep a map of bad blocks in a file, as `medfs get --map` does, and skip the blocks that it calls bad

@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 use medfs::SystemClock;
 use medfs::convert::{self, Converted, Import, ImportOptions, Phase, Plan};
 use medfs_device::BlockDevice;
+use medfs_device::quote::{self, hint};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -124,21 +125,25 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         outln!("{}: {}", path.display(), describe(&plan));
     }
     if args.dry_run {
-        let text = match (plan.switches || plan.resumes, plan.layouts.inodes) {
-            (true, _) => "can be imported",
-            (false, 0) => "this is already a medfs volume: nothing to do",
-            (false, _) => "--databases makes room for the deltas of databases",
+        let text = match (plan.resumes, plan.switches, plan.layouts.inodes) {
+            (true, ..) => interrupted(path),
+            (_, true, _) => "can be imported".to_owned(),
+            (_, false, 0) => "this is already a medfs volume: nothing to do".to_owned(),
+            (_, false, _) => "--databases makes room for the deltas of databases".to_owned(),
         };
         let without_deltas = match args.databases {
-            true => None,
+            true => Some(Databases::none()),
             false => Some(Databases::without_zone(checked, path)?),
         };
         let outcome = Outcome { plan: Some(plan), without_deltas, ..Outcome::new(path, !plan.switches) };
-        return outcome.tell(args.json, text);
+        return outcome.tell(args.json, &text);
     }
     undo::if_ended(
         "import",
-        format_args!("run it again to continue, or run 'medfs export {}' to revert it", path.display()),
+        format_args!(
+            "run it again to continue, or run {} to revert it",
+            hint(format_args!("medfs export {}", quote::path(path)))
+        ),
     );
     let done = import.run(&mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
@@ -152,10 +157,17 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         (false, 0) => "this is already a medfs volume: nothing to do",
         (false, _) => "databases take deltas now",
     };
-    let asks = done.switched || args.json;
+    let asks = done.switched || plan.resumes || args.json;
     let without_deltas = asks.then(|| Databases::without_zone(checked, path)).transpose()?;
     Outcome { plan: Some(plan), done: Some(done), without_deltas, ..Outcome::new(path, true) }
         .tell(args.json, text)
+}
+
+/// What helps where an import was interrupted.
+pub(crate) fn interrupted(path: &Path) -> String {
+    let path = quote::path(path);
+    let (end, back) = (hint(format_args!("medfs import {path}")), hint(format_args!("medfs export {path}")));
+    format!("an import was interrupted: {end} completes it, {back} reverts it")
 }
 
 /// Damage that a conversion meets: what comes before it.
@@ -163,7 +175,8 @@ fn repair_first(error: medfs::Error, path: &Path) -> anyhow::Error {
     match error {
         medfs::Error::Corrupt(_) => {
             let damage = exit::damage(&error);
-            anyhow::anyhow!("{damage}; 'medfs fsck --repair --undo FILE {}' comes first", path.display())
+            let first = hint(format_args!("medfs fsck --repair --undo FILE {}", quote::path(path)));
+            anyhow::anyhow!("{damage}; {first} comes first")
         }
         other => other.into(),
     }

@@ -4,16 +4,24 @@
 use crate::exit;
 use anyhow::Result;
 use medfs::Volume;
+use medfs_device::quote::{self, hint};
 use medfs_transfer::{Held, paths};
 use roff::{Roff, bold, roman};
 use std::path::Path;
 
 /// What helps where directories no longer lead to all files.
 pub(crate) fn salvage_finds(image: &Path) -> String {
-    format!(
-        "'medfs get --salvage {} DIRECTORY' also looks for files that the directories no longer lead to",
-        image.display()
-    )
+    format!("{} also looks for files that the directories no longer lead to", salvage(image))
+}
+
+/// What helps where a volume does not open.
+pub(crate) fn salvage_copies(image: &Path) -> String {
+    format!("{} copies all readable files", salvage(image))
+}
+
+/// The command that salvages a volume.
+fn salvage(image: &Path) -> String {
+    hint(format_args!("medfs get --salvage {} DIRECTORY", quote::path(image)))
 }
 
 /// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.

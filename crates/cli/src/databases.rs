@@ -5,6 +5,7 @@ use crate::target::{self, Target};
 use crate::words::count;
 use anyhow::Result;
 use medfs::{FileKind, Files, Ino, Volume, convert};
+use medfs_device::quote::{self, hint};
 use medfs_transfer::paths;
 use serde::{Serialize, Serializer};
 use std::collections::HashSet;
@@ -22,6 +23,11 @@ pub(crate) struct Databases {
 }
 
 impl Databases {
+    /// There are none.
+    pub(crate) fn none() -> Databases {
+        Databases { paths: Vec::new(), all: 0 }
+    }
+
     /// Those of a volume with deltas, or of one that an import would make such a volume.
     pub(crate) fn without_zone(dev: Target, image: &Path) -> Result<Databases> {
         let volume = target::open_volume_read_only(dev, image)?;
@@ -42,7 +48,8 @@ impl Databases {
         if more > 0 {
             outln!("no deltas for {} more", count(more, "database"));
         }
-        outln!("'medfs import --databases {image}' makes room for their deltas");
+        let command = hint(format_args!("medfs import --databases {}", quote::path(Path::new(image))));
+        outln!("{command} makes room for their deltas");
     }
 }
 

@@ -1,19 +1,29 @@
 //! `medfs dump`: shows the structures of a volume.
 
 use crate::args::{DumpArgs, DumpWhat};
-use crate::{exit, lifetime_writes, output, target};
+use crate::{exit, lifetime_writes, output, target, words};
 use anyhow::{Context, Result};
+use medfs_device::Holder;
+use medfs_device::mounts::MountEntry;
 use medfs_fsck::dump::{Dump, DumpError, Record, Value};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 
 /// `medfs dump`
 pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let dev = target::open_to_look(&args.image)?;
     target::explain_no_volume(&*dev, &args.image)?;
     let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", args.image.display()))?;
+    if let Some(mount) = Holder::of(&args.image).mount.filter(MountEntry::is_medfs) {
+        let on = mount.on.display();
+        errln!("medfs dump: warning: the volume is mounted on {on}, and changes while it is read");
+    } else if let Some(nvram) = dump.nvram_in_use() {
+        errln!(
+            "medfs dump: warning: fsyncs may lie in the NVRAM {nvram}: what is shown is as of the last checkpoint"
+        );
+    }
     let mut out = BufWriter::new(output::stdout());
     match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
-        DumpWhat::Super => write!(out, "{}", dump.superblock())?,
+        DumpWhat::Super => write!(out, "{}", shown(&dump.superblock()))?,
         DumpWhat::Checkpoint => {
             let (superblock, mut checkpoint) = (dump.superblock(), dump.checkpoint()?);
             if let Some(kbytes) = lifetime_writes::kbytes(&*dev, &superblock, &checkpoint)? {
@@ -21,22 +31,41 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
                     checkpoint.0.iter().position(|(name, _)| *name == "ckpt_flags").map_or(0, |at| at + 1);
                 checkpoint.0.insert(after, ("kbytes_written", Value::Number(kbytes)));
             }
-            write!(out, "{checkpoint}")?;
+            write!(out, "{}", shown(&checkpoint))?;
         }
-        DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", dump.nat(*nid)?)?,
+        DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", shown(&dump.nat(*nid)?))?,
         DumpWhat::Nat { nid: None } => {
             table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?
         }
-        DumpWhat::Sit { segno: Some(segno) } => write!(out, "{}", dump.sit(*segno)?)?,
+        DumpWhat::Sit { segno: Some(segno) } => write!(out, "{}", shown(&dump.sit(*segno)?))?,
         DumpWhat::Sit { segno: None } => {
             let fields = ["segno", "start_blkaddr", "type_name", "valid_blocks", "mtime", "current_log"];
             table(&mut out, &fields, "valid_blocks", |i| dump.sit(i))?;
         }
-        DumpWhat::Inode { number } => write!(out, "{}", dump.inode(*number)?)?,
-        DumpWhat::Path { path } => write!(out, "{}", at_path(&mut dump, path)?)?,
+        DumpWhat::Inode { number } => write!(out, "{}", shown(&dump.inode(*number)?))?,
+        DumpWhat::Path { path } => write!(out, "{}", shown(&at_path(&mut dump, path)?))?,
     }
     out.flush()?;
     Ok(exit::SUCCESS)
+}
+
+/// A record as text; on a terminal the words of a long value lie below each other.
+fn shown(record: &Record) -> String {
+    let text = record.to_string();
+    if !std::io::stdout().is_terminal() {
+        return text;
+    }
+    let line = |line: &str| {
+        let value = line.trim_start().find("  ").map(|gap| {
+            let gap = gap + line.len() - line.trim_start().len();
+            gap + line[gap..].len() - line[gap..].trim_start().len()
+        });
+        match value.filter(|_| line.chars().count() > 80) {
+            Some(at) => words::filled(&line[at..], &line[..at]) + "\n",
+            None => format!("{line}\n"),
+        }
+    };
+    text.lines().map(line).collect()
 }
 
 /// The inode of a path; its error names the path and not only the part that is missing.
@@ -54,7 +83,8 @@ fn table(
     used: &str,
     mut record: impl FnMut(u32) -> Result<Record, DumpError>,
 ) -> Result<()> {
-    let line: Vec<String> = fields.iter().map(|f| format!("{f:>13}")).collect();
+    let wide = |field: &str| field.len().max(12);
+    let line: Vec<String> = fields.iter().map(|f| format!("{f:>0$}", wide(f))).collect();
     writeln!(out, "{}", line.join(" "))?;
     for number in 0.. {
         let record = match record(number) {
@@ -67,7 +97,7 @@ fn table(
         }
         let line: Vec<String> = fields
             .iter()
-            .map(|f| format!("{:>13}", record.get(f).map(ToString::to_string).unwrap_or_default()))
+            .map(|f| format!("{:>1$}", record.get(f).map(ToString::to_string).unwrap_or_default(), wide(f)))
             .collect();
         writeln!(out, "{}", line.join(" "))?;
     }

@@ -2,6 +2,7 @@
 
 use crate::{habits, output};
 use anyhow::Result;
+use clap::error::ErrorKind;
 
 /// Done.
 pub(crate) const SUCCESS: u8 = 0;
@@ -160,18 +161,20 @@ fn is_closed_pipe(e: &anyhow::Error) -> bool {
 }
 
 /// Prints what the argument parser has to say (help and version included) and returns the command's usage code.
+/// `command` is as far as it was understood.
 pub(crate) fn usage(e: &clap::Error, command: &str) -> u8 {
-    match habits::command(e, command) {
-        Some(sentence) => errln!("{sentence}"),
-        None if e.use_stderr() => drop(e.print()),
-        None => {
+    match e.kind() {
+        // Who names no command is shown all.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(e.print()),
+        _ if e.use_stderr() => errln!("{}", habits::sentence(e, command)),
+        _ => {
             return run("help", FAILURE, || {
                 e.print().map_err(output::explained)?;
                 Ok(SUCCESS)
             });
         }
     }
-    match command {
+    match command.split(' ').next().unwrap_or_default() {
         "mount" | "umount" => MOUNT_USAGE,
         "fsck" => FSCK_USAGE,
         _ => USAGE,

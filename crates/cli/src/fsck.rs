@@ -8,10 +8,11 @@
 use crate::exit::{self, Coded};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
-use crate::{findings, json, nvram, output, progress, survivor, target, undo, words};
+use crate::{damaged, findings, json, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::{MountOptions, PastDamage, Volume};
 use medfs_device::BlockDevice;
+use medfs_device::quote::{self, hint};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
 use medfs_fsck::{Code, Options, Report, Severity, check, repair_found};
 use serde::Serialize;
@@ -133,20 +134,20 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
-        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &args.image));
+        let unchecked = if waits_for_memory(&report) { "not checked: " } else { "" };
+        let advice = advice(&report, dev, &args.image);
+        outln!("{}: NOT CLEAN, {unchecked}{advice}", args.image.display());
     }
     Ok(code)
 }
 
-/// What helps a volume whose last fsyncs lie in an NVRAM.
-const WAITS: &str = "not checked: mount it with its NVRAM first, or use 'medfs fsck --repair --nvram'";
-
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
-fn advice(report: &Report, image: &Path) -> String {
+fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> String {
     if report.has(Code::Truncated) {
-        format!("'medfs get --salvage {} DIRECTORY' copies all readable files", image.display())
+        damaged::salvage_copies(image)
     } else if waits_for_memory(report) {
-        WAITS.into()
+        let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
+        nvram::ways(&place, image)
     } else {
         way_out(image, report)
     }
@@ -157,13 +158,14 @@ const OPENS_NOT: [Code; 4] = [Code::SuperblockLost, Code::CheckpointLost, Code::
 
 /// How a damaged volume is repaired without a regret.
 fn way_out(image: &Path, report: &Report) -> String {
-    let image = image.display();
+    let image = quote::path(image);
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let copy = match is_fatal || OPENS_NOT.into_iter().any(|code| report.has(code)) {
-        true => format!("medfs get --salvage {image} DIRECTORY"),
-        false => format!("medfs get -r {image} / DIRECTORY"),
+        true => hint(format_args!("medfs get --salvage {image} DIRECTORY")),
+        false => hint(format_args!("medfs get -r {image} / DIRECTORY")),
     };
-    format!("copy the files first, '{copy}', then 'medfs fsck --repair --undo FILE {image}'")
+    let repair = hint(format_args!("medfs fsck --repair --undo FILE {image}"));
+    format!("copy the files first, {copy}, then {repair}")
 }
 
 /// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
@@ -231,7 +233,10 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
 
 /// Why a volume is left as it is, and what helps.
 fn refusal(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report) -> Option<(&'static str, String)> {
-    let advice = || advice(found, &args.image);
+    let advice = || advice(found, dev, &args.image);
+    if waits_for_memory(found) && args.nvram.is_none() {
+        return Some(("fsyncs may lie in an NVRAM", advice()));
+    }
     if found.has(Code::Truncated) {
         return Some(("no repair brings back the end of an image", advice()));
     }
@@ -285,16 +290,17 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
 
 /// What is told of a repair that the user ends.
 fn half_way(args: &FsckArgs) -> String {
-    let image = args.image.display();
     match &args.undo {
         None => "the repair is not complete: run it again".into(),
-        Some(file) => {
-            let file = file.display();
-            format!(
-                "the repair is not complete: run it again with the same undo file, or 'medfs fsck --restore {file} {image}' takes it back"
-            )
-        }
+        Some(file) => format!(
+            "the repair is not complete: run it again with the same undo file, or {} takes it back",
+            take_back_hint(file, &args.image)
+        ),
     }
+}
+
+fn take_back_hint(file: &Path, image: &Path) -> String {
+    hint(format_args!("medfs fsck --restore {} {}", quote::path(file), quote::path(image)))
 }
 
 fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
@@ -319,12 +325,8 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     print_lost(found, "lost: ");
     let state = if code == exit::FSCK_REPAIRED { "repaired" } else { state(left) };
     print_counts(&args.image, left, state);
-    match code {
-        exit::FSCK_ERRORS_LEFT if waits_for_memory(left) => {
-            outln!("{}: NOT REPAIRED, {WAITS}", args.image.display());
-        }
-        exit::FSCK_ERRORS_LEFT => outln!("{}: ERRORS ARE LEFT", args.image.display()),
-        _ => {}
+    if code == exit::FSCK_ERRORS_LEFT {
+        outln!("{}: ERRORS ARE LEFT", args.image.display());
     }
     if let Some(reason) = &mended.unfinished {
         outln!("{}: {reason}", args.image.display());
@@ -332,10 +334,10 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     match (&args.undo, mended.undo_blocks) {
         (Some(file), Some(0)) => outln!("nothing was changed: the undo file {} was removed", file.display()),
         (Some(file), Some(blocks)) => outln!(
-            "{} as before the repair in {file}: 'medfs fsck --restore {file} {}' takes it back",
+            "{} as before the repair in {}: {} takes it back",
             words::count(blocks, "block"),
-            args.image.display(),
-            file = file.display()
+            file.display(),
+            take_back_hint(file, &args.image)
         ),
         _ => {}
     }

@@ -2,6 +2,36 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+/// Options of others, of one command or of all, and the sentence about each.
+const OPTIONS: &[(&str, &[&str], &str)] = &[
+    ("umount", &["-l", "--lazy"], "'umount -l DIR' detaches a volume that is in use"),
+    ("umount", &["-f", "--force"], "'umount -f DIR' ends a mount whose daemon does not answer"),
+    ("mount", &["-t", "--types"], "'medfs mount' mounts F2FS alone: omit the type"),
+    ("mount", &["-v", "--verbose"], "RUST_LOG=info shows what a mount does"),
+    ("mount", &["-f", "--fake", "--force"], "a mount needs no force; --foreground stays in the foreground"),
+    ("mkfs", &["-t", "--type"], "'medfs mkfs' makes F2FS alone, with --plain one that the kernel can mount"),
+    ("mkfs", &["-n", "--dry-run"], "mkfs has no dry run; it overwrites nothing without --force"),
+    ("ls", &["-t", "-S", "-X", "--sort"], "names are sorted; --json has times and sizes to sort by"),
+    ("ls", &["-i", "--inode"], "--json shows inode numbers"),
+    ("ls", &["-d", "--directory"], "--json shows each entry of the directory that it is in"),
+    (
+        "get",
+        &["-a", "-p", "--archive", "--preserve"],
+        "modes, times, owners and attributes are copied in any case",
+    ),
+    (
+        "put",
+        &["-a", "-p", "--archive", "--preserve"],
+        "modes, times, owners and attributes are copied in any case",
+    ),
+    ("get", &["-f", "--force"], "an existing file is replaced once the copy is complete"),
+    ("put", &["-f", "--force"], "an existing file is replaced"),
+    ("get", &["-v", "--verbose"], "--json lists what failed; the rest was copied"),
+    ("fsck", &["--force-repair", "--fix"], "--repair repairs a volume"),
+    ("flash create", &["-f", "--force"], "it overwrites no device: remove the file first"),
+    ("flash map", &["--out"], "--output names the file"),
+];
+
 /// Commands of others, and the sentence about each.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["repair", "fix"], "'medfs fsck --repair' repairs a volume"),
@@ -24,18 +54,68 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["version"], "'medfs --version' prints it"),
 ];
 
-/// What is said instead of the parser's error, where the command that was typed is one of another tool.
-pub(crate) fn command(error: &clap::Error, typed: &str) -> Option<String> {
-    let named = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
-        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(named))) => named,
-        _ => return None,
+/// What the parser has found wrong, as one sentence with the way on; `command` is as far as it was understood:
+/// empty, `ls`, `trace import`.
+pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
+    let name = format!("medfs {command}");
+    let name = name.trim_end();
+    let help = format!("'{name} --help' describes it");
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(all)) => all.clone(),
+        _ => Vec::new(),
     };
-    // Below a command the word is one of its own commands, and the parser lists those.
-    if typed != "help" && named != typed {
-        return None;
-    }
-    let (_, sentence) = COMMANDS.iter().find(|(words, _)| words.contains(&named.as_str()))?;
-    Some(format!("medfs: unknown command '{named}': {sentence}"))
+    let what = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let named = context(ContextKind::InvalidSubcommand).concat();
+            let here =
+                COMMANDS.iter().find(|(words, _)| command.is_empty() && words.contains(&named.as_str()));
+            let way = match (here, context(ContextKind::SuggestedSubcommand).last()) {
+                (Some((_, sentence)), _) => (*sentence).to_owned(),
+                (None, Some(near)) => format!("did you mean '{near}'?"),
+                (None, None) => format!("'{name} --help' lists all"),
+            };
+            format!("unknown command '{named}': {way}")
+        }
+        ErrorKind::UnknownArgument => {
+            let named = context(ContextKind::InvalidArg).concat();
+            let option = named.split('=').next().unwrap_or(&named);
+            let here = OPTIONS.iter().find(|(of, options, _)| *of == command && options.contains(&option));
+            let way = match (here, context(ContextKind::SuggestedArg).last()) {
+                (Some((.., sentence)), _) => (*sentence).to_owned(),
+                (None, Some(near)) => format!("did you mean '{near}'?"),
+                (None, None) => help,
+            };
+            match named.starts_with('-') {
+                true => format!("unknown option '{named}': {way}"),
+                false => format!("'{named}' is one argument too many: {way}"),
+            }
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = context(ContextKind::InvalidArg);
+            let verb = if missing.len() == 1 { "is" } else { "are" };
+            let usage = match error.get(ContextKind::Usage) {
+                Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+                _ => help,
+            };
+            format!("{} {verb} missing; {}", missing.join(" "), usage.trim().replacen("Usage", "usage", 1))
+        }
+        ErrorKind::ValueValidation => {
+            let (option, value) =
+                (context(ContextKind::InvalidArg).concat(), context(ContextKind::InvalidValue).concat());
+            let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            match reason.contains(&format!("'{value}'")) {
+                true => format!("{option}: {reason}"),
+                false => format!("{option}: '{value}': {reason}"),
+            }
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+            format!("{}; {help}", first.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
+    };
+    format!("{name}: {what}")
 }
 
 /// Mount options of file systems without owners, and the sentence about them.

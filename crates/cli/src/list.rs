@@ -3,9 +3,10 @@
 
 use crate::args::LsArgs;
 use crate::get::map;
-use crate::{damaged, exit, json, output, quote, target, words};
+use crate::{damaged, exit, json, output, size, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
+use medfs_device::quote;
 use medfs_rescue::{Failure, Lost, Outcome, missing_inodes};
 use medfs_transfer::{Held, paths};
 use serde::Serialize;
@@ -259,7 +260,8 @@ impl<'v, W: Write> Lister<'v, W> {
             return Ok(());
         }
         if self.args.long {
-            let (size, time) = (size_or_device(attr), time(attr.mtime.secs, "%Y-%m-%d %H:%M:%S"));
+            let (size, time) =
+                (size_or_device(attr, self.args.human_readable), time(attr.mtime.secs, "%Y-%m-%d %H:%M:%S"));
             write!(
                 self.out,
                 "{} {:>3} {:>6} {:>6} {size:>12} {time} ",
@@ -323,11 +325,12 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-fn size_or_device(attr: &Attr) -> String {
+fn size_or_device(attr: &Attr, is_short: bool) -> String {
     match attr.kind {
         FileKind::CharDevice | FileKind::BlockDevice => {
             format!("{}, {}", rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev))
         }
+        _ if is_short => size::short(attr.size),
         _ => attr.size.to_string(),
     }
 }

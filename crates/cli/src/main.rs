@@ -46,7 +46,6 @@ mod power;
 mod probe;
 mod progress;
 mod put;
-mod quote;
 mod remount;
 mod replay;
 mod report;
@@ -100,7 +99,7 @@ fn medfs(args: &[OsString]) -> u8 {
     let parsed = help::flowing(Cli::command()).try_get_matches_from(args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(e) => return exit::usage(&e, sub_command(args)),
+        Err(e) => return exit::usage(&e, &understood(args)),
     };
     match cli.command {
         Command::Mkfs(a) => exit::run("mkfs", exit::FAILURE, || mkfs::run(&a)),
@@ -130,6 +129,13 @@ fn medfs(args: &[OsString]) -> u8 {
     }
 }
 
-fn sub_command(args: &[OsString]) -> &str {
-    args.get(1).and_then(|a| a.to_str()).unwrap_or_default()
+/// The command of these arguments, as far as it is one: `trace import`.
+fn understood(args: &[OsString]) -> String {
+    let (mut command, mut names) = (&Cli::command(), Vec::new());
+    for arg in args[1..].iter().filter(|arg| *arg != "help") {
+        let Some(below) = arg.to_str().and_then(|arg| command.find_subcommand(arg)) else { break };
+        names.push(below.get_name().to_owned());
+        command = below;
+    }
+    names.join(" ")
 }

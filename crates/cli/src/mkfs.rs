@@ -4,7 +4,7 @@ use crate::args::MkfsArgs;
 use crate::content::Content;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, json, output, progress, size, target, undo};
+use crate::{exit, json, output, progress, size, target, undo, words};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::options::nearest;
@@ -363,23 +363,25 @@ fn start_sector(path: &Path) -> u64 {
 }
 
 fn print_summary(args: &MkfsArgs, s: &Summary) {
-    let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(",") };
+    let features = if s.features.is_empty() { "none".to_string() } else { s.features.join(", ") };
+    let line = |label: &str, value: &str| outln!("{}", words::field(10, label, value));
     let kind = if s.deltas { "medfs volume, with deltas," } else { "F2FS volume" };
     outln!("{}: {kind} of {}", args.image.display(), size::show(s.block_count * 4096));
-    outln!("  uuid       {}", uuid::Uuid::from_bytes(s.uuid));
+    line("uuid", &uuid::Uuid::from_bytes(s.uuid).to_string());
     if !args.label.is_empty() {
-        outln!("  label      {}", args.label);
+        line("label", &args.label);
     }
-    outln!("  features   {features}");
-    outln!(
-        "  space      {} for files, {:.2} % over-provisioned ({} of {} segments, {} for cleaning)",
+    line("features", &features);
+    let space = format!(
+        "{} for files, {:.2} % over-provisioned ({} of {} segments, {} for cleaning)",
         size::show(s.user_blocks * 4096),
         s.overprovision_percent,
         s.overprovision_segments,
         s.main_segments,
         s.reserved_segments
     );
+    line("space", &space);
     let (segments, sections) = (s.segs_per_section.into(), s.secs_per_zone.into());
-    outln!("  sections   {} each, {} a zone", count(segments, "segment"), count(sections, "section"));
-    outln!("  discarded  {}", if s.discarded { "yes" } else { "no" });
+    line("sections", &format!("{} each, {} a zone", count(segments, "segment"), count(sections, "section")));
+    line("discarded", if s.discarded { "yes" } else { "no" });
 }

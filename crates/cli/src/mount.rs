@@ -17,6 +17,7 @@ use crate::trace::tap::Tap;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume};
+use medfs_device::quote::{self, hint};
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session};
@@ -89,7 +90,8 @@ fn helper_args(args: &[OsString]) -> Result<Option<MountArgs>> {
     if sloppy {
         options = vec![known_options(&options.join(","))];
     }
-    let args = MountArgs { image, dir, options, foreground: false, log: None, daemon: false };
+    let args =
+        MountArgs { image, dir, options, read_only: false, foreground: false, log: None, daemon: false };
     if !remount::is_asked(&args) {
         parse_options(&args)?;
     }
@@ -104,6 +106,10 @@ fn known_options(list: &str) -> String {
 
 /// `medfs mount`
 pub(crate) fn run(args: &MountArgs) -> Result<u8> {
+    if args.read_only {
+        let options = [args.options.clone(), vec!["ro".into()]].concat();
+        return run(&MountArgs { options, read_only: false, ..args.clone() });
+    }
     if remount::is_asked(args) {
         return remount::run(args);
     }
@@ -371,8 +377,9 @@ fn refuse_covering(dir: &Path) -> Result<()> {
     }
     if medfs_fuse::control::find_mount(&dir)?.is_some() {
         bail!(
-            "a volume of medfs is mounted on {0} already: unmount it with 'medfs umount {0}'",
-            dir.display()
+            "a volume of medfs is mounted on {} already: unmount it with {}",
+            dir.display(),
+            hint(format_args!("medfs umount {}", quote::path(&dir)))
         );
     }
     Ok(())

@@ -5,6 +5,7 @@ use crate::fsck::checked;
 use crate::{exit, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};
+use medfs_device::quote::{self, hint};
 use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -47,8 +48,8 @@ fn warn_of_damage(image: &Path) -> Result<()> {
     let report = checked(image, &*dev)?;
     if !report.is_clean() {
         let faults = words::count(report.findings.len() as u64 + report.suppressed, "fault");
-        let image = image.display();
-        errln!("medfs put: warning: {image} has {faults}: 'medfs fsck {image}' lists them");
+        let lists = hint(format_args!("medfs fsck {}", quote::path(image)));
+        errln!("medfs put: warning: {} has {faults}: {lists} lists them", image.display());
     }
     Ok(())
 }

@@ -33,6 +33,22 @@ pub(crate) fn show(bytes: u64) -> String {
     if bytes.is_multiple_of(*unit) { format!("{value:.0} {name}iB") } else { format!("{value:.1} {name}iB") }
 }
 
+/// As `ls -h` shows sizes: `17`, `1.5K`, `12M`; never less than it is.
+pub(crate) fn short(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "");
+    for (name, _) in UNITS {
+        if value.ceil() < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, name);
+    }
+    match unit {
+        "" => bytes.to_string(),
+        _ if (value * 10.0).ceil() < 100.0 => format!("{:.1}{unit}", (value * 10.0).ceil() / 10.0),
+        _ => format!("{:.0}{unit}", value.ceil()),
+    }
+}
+
 /// `12.3 s`, `5 min 20 s`, `3 h 5 min`, `2 d 7 h`.
 pub(crate) fn time(seconds: f64) -> String {
     let whole = seconds as u64;
@@ -86,6 +102,17 @@ mod tests {
     fn shown_sizes_read_back() {
         for bytes in [0, 17, 4096, 64 << 20, 3 << 29, 16 << 40] {
             assert_eq!(parse(&show(bytes).replace(' ', "")), Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn short_sizes_are_those_of_ls() {
+        let shown =
+            [(0, "0"), (1023, "1023"), (1024, "1.0K"), (1537, "1.6K"), (10_000, "9.8K"), (10_200, "10K")];
+        for (bytes, text) in
+            shown.into_iter().chain([(1_048_575, "1.0M"), (50_000_000, "48M"), (5 << 40, "5.0T")])
+        {
+            assert_eq!(short(bytes), text, "{bytes}");
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::target::{self, Target};
 use anyhow::{Context, Result};
 use medfs::{DurabilityMode, MountOptions, Survivor};
+use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
 use rustix::fs::{StatFs, statfs};
@@ -44,9 +45,10 @@ pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
 /// Says that a volume has less than was acknowledged, where that is so.
 pub(crate) fn warn(dev: &dyn BlockDevice, image: &Path) {
     if let Some(log) = waiting(dev) {
-        let (log, image) = (log.display(), image.display());
+        let mount = hint(format_args!("medfs mount {} DIRECTORY", quote::path(image)));
         errln!(
-            "medfs: {log} has what a daemon acknowledged before it was killed, and the volume lacks it: 'medfs mount {image} DIRECTORY' brings it back"
+            "medfs: {} has what a daemon acknowledged before it was killed, and the volume lacks it: {mount} brings it back",
+            log.display()
         );
     }
 }

@@ -1,14 +1,16 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
 use crate::content::Content;
-use crate::survivor;
+use crate::{damaged, survivor};
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, SystemClock, Volume};
+use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_flash::{FlashDevice, FlashTarget};
 use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
 use medfs_rescue::salvage::whole_length;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -64,14 +66,27 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
     Ok(Arc::new(FileDevice::open(path, options).map_err(|error| who_may(error, path))?))
 }
 
-/// Says of a device that a user may not open who may.
+/// Says of a device that a user may not open who may, and of one that nobody may write what protects it.
 fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
     let is_device = || path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
-    if error.kind() == io::ErrorKind::PermissionDenied && is_device() {
-        let reason = crate::exit::without_numbers(&error.to_string());
-        return anyhow::anyhow!("{reason}: only root may use this device (try sudo)");
+    let reason = || crate::exit::without_numbers(&error.to_string());
+    let shown = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if is_device() => {
+            anyhow::anyhow!("{}: only root may use this device (try sudo)", reason())
+        }
+        io::ErrorKind::PermissionDenied if File::open(path).is_ok() => {
+            anyhow::anyhow!("{shown} is write-protected: this user may only read it (chmod, or sudo)")
+        }
+        io::ErrorKind::ReadOnlyFilesystem if is_device() => anyhow::anyhow!(
+            "{shown} is write-protected: check the lock switch of the card, or allow writes with {}",
+            hint(format_args!("blockdev --setrw {}", quote::path(path)))
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            anyhow::anyhow!("{shown} is write-protected: the file system that it is on is mounted read-only")
+        }
+        _ => error.into(),
     }
-    error.into()
 }
 
 /// Opens a device to read and write, with nobody else on it.
@@ -125,8 +140,7 @@ fn helpful(error: anyhow::Error, is_cut_short: bool, path: &Path) -> anyhow::Err
 }
 
 fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {
-    let help = format!("'medfs get --salvage {} DIRECTORY' copies all readable files", path.display());
-    anyhow::anyhow!("{}; {help}", crate::exit::sentence(error))
+    anyhow::anyhow!("{}; {}", crate::exit::sentence(error), damaged::salvage_copies(path))
 }
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.
@@ -155,7 +169,7 @@ pub(crate) fn is_superblock(block: &Block) -> bool {
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     explain_too_short(dev, path)?;
-    let (image, path) = (path, path.display());
+    let (image, word, path) = (path, quote::path(path), path.display());
     let mut blocks = [Block::boxed(), Block::boxed()];
     let read: Vec<io::Result<()>> =
         (0..).zip(&mut blocks).map(|(at, block)| dev.read(at, &mut [block])).collect();
@@ -164,7 +178,8 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     }
     if let Ok(Some(begin)) = medfs_fsck::begins_at(dev) {
         bail!(
-            "{path} holds an F2FS volume that begins at byte {begin}: 'losetup -o {begin} --show -f {path}' makes a device of it"
+            "{path} holds an F2FS volume that begins at byte {begin}: {} makes a device of it",
+            hint(format_args!("losetup -o {begin} --show -f {word}"))
         );
     }
     if is_superblock(&blocks[1]) {
@@ -174,18 +189,24 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         unreadable.with_context(|| format!("cannot read {path}"))?;
     }
     if blocks[0].0.starts_with(&medfs_flash::format::MAGIC) {
-        bail!("{path} is the file of a simulated flash device: its volume is 'flash:{path}'");
+        bail!(
+            "{path} is the file of a simulated flash device: its volume is {}",
+            hint(format_args!("flash:{word}"))
+        );
     }
     match medfs_mkfs::probe::find_past_damage(dev) {
         Some(what) if what.contains("partition table") => bail!(
-            "{path} holds {what}, not an F2FS volume: name a partition of it; 'losetup -fP --show {path}' makes devices of those of an image"
+            "{path} holds {what}, not an F2FS volume: name a partition of it; {} makes devices of those of an image",
+            hint(format_args!("losetup -fP --show {word}"))
         ),
         Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
-            "{path} holds an F2FS volume whose superblocks are lost: 'medfs get --salvage {path} DIRECTORY' copies all readable files, and 'medfs fsck --repair --undo FILE {path}' rebuilds them"
+            "{path} holds an F2FS volume whose superblocks are lost: {}, and {} rebuilds them",
+            damaged::salvage_copies(image),
+            hint(format_args!("medfs fsck --repair --undo FILE {word}"))
         ),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
-            bail!("{path} holds no F2FS volume: make one with 'medfs mkfs {path}'")
+            bail!("{path} holds no F2FS volume: make one with {}", hint(format_args!("medfs mkfs {word}")))
         }
         None => bail!("{path} holds no F2FS volume"),
     }

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail};
 use medfs_device::Holder;
 use medfs_device::holder::{Process, in_other_namespace};
 use medfs_device::mounts::{MountEntry, mounts};
-use medfs_fuse::control;
+use medfs_device::quote::{self, hint};
+use medfs_fuse::{Error, control};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -114,7 +115,7 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
         control::unmount_lazy(&mount.on)?;
         return Ok(exit::SUCCESS);
     }
-    control::unmount(&mount.on)?;
+    control::unmount(&mount.on).map_err(|error| who_may(error, &mount))?;
     let elsewhere = mounts(None).unwrap_or_default().into_iter().find(|other| other.device == mount.device);
     if let Some(other) = elsewhere {
         errln!("medfs umount: the volume is still mounted on {}", other.on.display());
@@ -126,6 +127,18 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     }
     ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
     Ok(exit::SUCCESS)
+}
+
+/// Says of a mount that this user may not end who may.
+fn who_may(error: Error, mount: &MountEntry) -> anyhow::Error {
+    if !matches!(error, Error::Fusermount { .. }) || geteuid().is_root() {
+        return error.into();
+    }
+    let command = hint(format_args!("sudo medfs umount {}", quote::path(&mount.on)));
+    anyhow::anyhow!(
+        "cannot unmount {}: only root and the user who mounted it may ({command})",
+        mount.on.display()
+    )
 }
 
 /// The mount on a directory. One whose daemon is gone cannot be asked for its name.
@@ -256,6 +269,7 @@ impl Daemon {
 /// `medfs sync`
 pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
     abandoned::refuse(&args.dir)?;
+    abandoned::refuse_foreign(&args.dir)?;
     control::sync(&args.dir)?;
     Ok(exit::SUCCESS)
 }

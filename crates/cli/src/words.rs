@@ -19,6 +19,23 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// `  label      value`: where the value needs several lines, they begin below each other. `width` is that of all
+/// labels.
+pub(crate) fn field(width: usize, label: &str, value: &str) -> String {
+    filled(value, &format!("  {label:<width$} "))
+}
+
+/// A text behind what its first line begins with, in lines that fit a terminal.
+pub(crate) fn filled(text: &str, before: &str) -> String {
+    let indent = " ".repeat(before.chars().count());
+    let options = textwrap::Options::new(COLUMNS).break_words(false).initial_indent(before);
+    let options = options.subsequent_indent(&indent).word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options.word_separator(textwrap::WordSeparator::AsciiSpace))
+}
+
 fn plural(noun: &str) -> String {
     if let Some((one, other)) = noun.split_once(" or ") {
         return format!("{} and {}", plural(one), plural(other));
@@ -33,6 +50,18 @@ fn plural(noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_fits_a_terminal() {
+        let text = field(10, "features", &["inode_checksum"; 9].join(", "));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= COLUMNS), "{text}");
+        assert!(
+            lines[0].starts_with("  features   inode") && lines[1].starts_with("             inode"),
+            "{text}"
+        );
+        assert_eq!(field(5, "path", "/a-b"), "  path  /a-b");
+    }
 
     #[test]
     fn numbers_are_grouped() {

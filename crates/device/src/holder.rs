@@ -4,6 +4,7 @@
 //! waiting: that a device is in use is the kernel's word ([`crate::claim`]).
 
 use crate::mounts::{MountEntry, mounts};
+use crate::quote;
 use rustix::fs::{FileType, Stat, makedev, stat};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -143,7 +144,8 @@ impl fmt::Display for Holder {
                     write!(f, " by {command} (process {pid})")?;
                 }
                 let command = if mount.is_medfs() { "medfs umount" } else { "umount" };
-                write!(f, ", unmount it with '{command} {}'", mount.on.display())
+                let command = quote::hint(format_args!("{command} {}", quote::path(&mount.on)));
+                write!(f, ", unmount it with {command}")
             }
             Holder { process: Some(process), .. } if process.pid == std::process::id() => {
                 f.write_str(" by this process")

@@ -24,6 +24,7 @@ pub mod mounts;
 pub mod nvram;
 mod nvram_file;
 pub mod overlay;
+pub mod quote;
 mod ranges;
 pub mod trace;
 

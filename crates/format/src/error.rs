@@ -96,6 +96,14 @@ impl FormatError {
     ) -> Self {
         FormatError::Corrupt { structure, id: id.into(), field, value: value.to_string() }
     }
+
+    /// What is wrong, for who has named the structure already.
+    pub fn in_it(&self) -> String {
+        match self {
+            FormatError::Corrupt { field, value, .. } => format!("field {field} is wrong ({value})"),
+            FormatError::Incompatible(what) => what.clone(),
+        }
+    }
 }
 
 /// Result of parsing.

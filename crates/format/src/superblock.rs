@@ -262,10 +262,10 @@ impl RawSuperblock {
         match self.nvram_in_use() {
             None => Ok(()),
             Some(nvram) => Err(FormatError::Incompatible(format!(
-                "fsyncs of this volume may lie in the NVRAM {} (journal {:016x}): mount it with nvram= first, which brings them back, or with \
-                 nvram=discard, which gives them up",
-                nvram.place(),
-                nvram.generation.get()
+                "fsyncs of this volume may lie in the NVRAM {place} (journal {:016x}): mount it with nvram={place}, which brings them back, or \
+                 with nvram=discard, which gives them up",
+                nvram.generation.get(),
+                place = nvram.place(),
             ))),
         }
     }

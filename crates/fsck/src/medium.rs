@@ -19,6 +19,8 @@ pub(crate) struct Medium<'d> {
     dev: &'d dyn BlockDevice,
     ahead: RefCell<Ahead>,
     lenient: bool,
+    /// Whether a volume is shown as of its last checkpoint though fsyncs lie in an NVRAM.
+    shows_last_checkpoint: bool,
     /// A block that could be read.
     good: Cell<Option<u64>>,
     unreadable: RefCell<BTreeSet<BlockAddr>>,
@@ -34,6 +36,7 @@ impl<'d> Medium<'d> {
             dev,
             ahead: RefCell::default(),
             lenient: true,
+            shows_last_checkpoint: false,
             good: Cell::new(None),
             unreadable: RefCell::default(),
             untold: RefCell::default(),
@@ -52,6 +55,16 @@ impl<'d> Medium<'d> {
     pub(crate) fn be_strict(&mut self) {
         self.lenient = false;
         self.unreadable.get_mut().clear();
+    }
+
+    /// The same, of a volume that is only looked at: one whose fsyncs lie in an NVRAM is that of its last checkpoint.
+    pub(crate) fn of_last_checkpoint(self) -> Medium<'d> {
+        Medium { shows_last_checkpoint: true, ..self }
+    }
+
+    /// See [`Medium::of_last_checkpoint`].
+    pub(crate) fn shows_last_checkpoint(&self) -> bool {
+        self.shows_last_checkpoint
     }
 
     pub(crate) fn block_count(&self) -> u64 {

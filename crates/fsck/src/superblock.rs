@@ -25,7 +25,7 @@ pub(crate) fn in_force(medium: &Medium<'_>, findings: &mut Findings) -> Result<O
         match RawSuperblock::in_block(&block).validate() {
             Ok(g) => valid.push((copy, block, g)),
             Err(e) => {
-                let why = if medium.tell_unreadable(copy) { CANNOT_BE_READ.into() } else { e.to_string() };
+                let why = if medium.tell_unreadable(copy) { CANNOT_BE_READ.into() } else { e.in_it() };
                 findings.add(Code::SuperblockCopy, format!("copy {} of the superblock: {why}", copy + 1));
                 bad_copies.push(copy);
             }
@@ -42,7 +42,9 @@ pub(crate) fn in_force(medium: &Medium<'_>, findings: &mut Findings) -> Result<O
         valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());
     if let Some(error) = pending {
         findings.add(Code::NvramPending, error.to_string());
-        return Err(Stop::Fatal);
+        if !medium.shows_last_checkpoint() {
+            return Err(Stop::Fatal);
+        }
     }
     if valid.is_empty() {
         unflip_superblocks(medium, &mut valid, findings)?;

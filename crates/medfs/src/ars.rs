@@ -67,6 +67,29 @@ pub fn features(volume: &Volume, ino: Ino) -> Result<Option<Values>> {
     Ok(fs.profiles.known(ino).map(|known| known.features(fs.class(&inode))))
 }
 
+/// What says where the pages of a file go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacedBy {
+    /// The file is pinned.
+    Pin,
+    /// `placement=log`, or `reserve_files=pinned` or `all`: for every file.
+    Options,
+    /// The decision tree.
+    Tree,
+}
+
+impl PlacedBy {
+    fn of(fs: &Names, is_pinned: bool, standing: Class) -> (Class, PlacedBy) {
+        match (is_pinned, fs.opts.placement, fs.opts.reserve_files) {
+            (true, ..) => (Class::Reserve, PlacedBy::Pin),
+            (_, PlacementPolicy::Log, _) | (_, _, ReserveFiles::Pinned) => (Class::Log, PlacedBy::Options),
+            (_, _, ReserveFiles::All) => (Class::Reserve, PlacedBy::Options),
+            (_, _, ReserveFiles::Tree) => (standing, PlacedBy::Tree),
+        }
+    }
+}
+
 /// What is known of a file that was written since the volume was opened, and what the tree says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
@@ -74,8 +97,10 @@ pub struct Judgement {
     pub features: Values,
     /// The nodes of the tree that it comes through, the answer last.
     pub path: Vec<TreeNode>,
-    /// Where its pages go. It changes where two judgements in a row say so.
+    /// What the tree made of it. It changes where two judgements in a row say so.
     pub class: Class,
+    /// Where its pages go, and what says so.
+    pub placed: (Class, PlacedBy),
     /// Its windows that have sections of their own: window and section.
     pub reserved: Vec<(u64, u32)>,
 }
@@ -94,6 +119,7 @@ impl Judgement {
             features,
             path,
             class: known.standing.class,
+            placed: PlacedBy::of(fs, inode.is_pinned(), known.standing.class),
             reserved: fs.placement.reserved(ino),
         }))
     }
@@ -129,6 +155,8 @@ pub struct JudgedStats {
     pub features: BTreeMap<&'static str, u32>,
     /// Where its pages go: `log` or `reserve`.
     pub class: &'static str,
+    /// What says so.
+    pub placed_by: PlacedBy,
     /// Where the tree says that they should go, and how sure that is in percent.
     pub said: &'static str,
     /// See `said`.
@@ -176,7 +204,8 @@ impl From<Judgement> for JudgedStats {
         };
         JudgedStats {
             features: Feature::ALL.iter().map(|f| (f.name(), features[*f as usize])).collect(),
-            class: judgement.class.name(),
+            class: judgement.placed.0.name(),
+            placed_by: judgement.placed.1,
             said: said.name(),
             confidence,
             path: judgement.path.iter().filter_map(step).collect(),

@@ -129,7 +129,7 @@ impl Store {
             let block = match self.io.read(addr) {
                 Ok(block) => block,
                 Err(error) => {
-                    let lost = "files that were removed while they were open stay on the volume until `medfs fsck --repair`";
+                    let lost = "files that were removed while they were open stay on the volume until 'medfs fsck --repair'";
                     tracing::warn!(addr, %error, "an orphan block cannot be read: {lost}");
                     continue;
                 }

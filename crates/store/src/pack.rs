@@ -52,7 +52,7 @@ pub(crate) fn check_pack_flags(header: &RawCheckpoint, read_only: bool) -> Resul
         ));
     }
     if flags.intersects(CpFlags::ERROR | CpFlags::FSCK) {
-        tracing::warn!("the volume is marked as damaged; run `medfs fsck` on it");
+        tracing::warn!("the volume is marked as damaged; run 'medfs fsck' on it");
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     } else {
         tracing::warn!(
             addr = left.lost,
-            "one of the two headers of the last checkpoint is damaged, and the other one counts; run `medfs fsck --repair` on the volume"
+            "one of the two headers of the last checkpoint is damaged, and the other one counts; run 'medfs fsck --repair' on the volume"
         );
     }
     let header = RawCheckpoint::in_block(&left.block).clone();

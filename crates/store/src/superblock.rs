@@ -27,14 +27,18 @@ pub fn read_superblock_with_nvram(io: &Io) -> Result<(RawSuperblock, Geometry, V
     let mut copies = Vec::new();
     for addr in 0..2u32 {
         let block = io.read(addr).unwrap_or_else(|error| {
-            tracing::warn!(copy = addr, %error, "one of the two copies of the superblock cannot be read");
+            tracing::warn!(copy = addr + 1, %error, "one of the two copies of the superblock cannot be read");
             unreadable.get_or_insert(error);
             Block::boxed()
         });
         let raw = RawSuperblock::in_block(&block).clone();
         let geometry = raw.validate();
         if let Err(e) = &geometry {
-            tracing::warn!(copy = addr, error = %e, "one of the two copies of the superblock is damaged");
+            tracing::warn!(
+                copy = addr + 1,
+                error = e.in_it(),
+                "one of the two copies of the superblock is damaged"
+            );
             first_error.get_or_insert(e.clone());
         }
         copies.push((addr, raw, geometry.ok()));
@@ -89,7 +93,7 @@ impl Store {
     pub fn restore_superblocks(&self, copies: &[u32]) -> Result<()> {
         for &addr in copies {
             tracing::warn!(
-                copy = addr,
+                copy = addr + 1,
                 "a damaged or outdated copy of the superblock is written anew from the other one"
             );
             self.write_copy(&self.sb, addr)?;
@@ -120,7 +124,7 @@ impl Store {
     fn write_copy(&self, sb: &RawSuperblock, addr: u32) -> Result<()> {
         for block in superblock_copy(&self.io, sb, addr) {
             if let Err(error) = self.io.write_if_possible(addr, &block) {
-                tracing::warn!(copy = addr, %error, "one of the two copies of the superblock cannot be written");
+                tracing::warn!(copy = addr + 1, %error, "one of the two copies of the superblock cannot be written");
             }
             self.io.flush()?;
         }

@@ -120,7 +120,7 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
     for seen in &files {
         let (said, sure) = tree.judge(&seen.end);
         table.add_row([
-            crate::quote::for_terminal(&seen.name),
+            medfs_device::quote::for_terminal(&seen.name),
             seen.end[Feature::Writes as usize].to_string(),
             seen.end[Feature::Size as usize].to_string(),
             seen.extents.to_string(),

@@ -33,6 +33,7 @@ fn script(shell: Shell) -> String {
 /// The same command without what is hidden: a generator would show it.
 fn visible(command: &Command) -> Command {
     let mut copy = Command::new(command.get_name().to_owned());
+    copy = copy.disable_help_flag(command.is_disable_help_flag_set());
     if let Some(about) = command.get_about() {
         copy = copy.about(about.clone());
     }

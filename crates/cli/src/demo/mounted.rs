@@ -61,6 +61,7 @@ impl Mount {
             image: image.to_owned(),
             dir: dir.to_owned(),
             options: vec![configuration.options.to_owned(), ON_ALL.to_owned()],
+            read_only: false,
             foreground: false,
             log: None,
             daemon: false,

@@ -76,7 +76,7 @@ fn profiles(args: &ProfilesArgs) -> Result<()> {
         return json::print(&all);
     }
     for profile in all {
-        outln!("{:8} {}", profile.name, profile.description);
+        outln!("{}", words::filled(&profile.description, &format!("{:8} ", profile.name)));
     }
     Ok(())
 }

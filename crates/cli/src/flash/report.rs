@@ -1,6 +1,6 @@
 //! What a device did, for people and for machines.
 
-use crate::{lifetime, size};
+use crate::{lifetime, size, words};
 use comfy_table::{CellAlignment, Table, presets};
 use medfs_flash::{Header, Stats, Summary};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     /// Years at the rate of the device's own time; `None` where nothing wore it.
     life_used_percent: f64,
     /// Bytes the host can still write at the present amplification.
-    remaining_host_bytes: Option<f64>,
+    remaining_host_bytes: Option<u64>,
     latency_us: LatencyReport,
     counters: medfs_flash::Stats,
 }
@@ -76,7 +76,7 @@ impl Report {
                 pe_cycles: pe,
             },
             life_used_percent: mean / f64::from(pe) * 100.0,
-            remaining_host_bytes: (amplification > 0.0).then(|| left / amplification),
+            remaining_host_bytes: (amplification > 0.0).then(|| (left / amplification) as u64),
             latency_us: LatencyReport {
                 write: stats.latency.write.summary(),
                 read: stats.latency.read.summary(),
@@ -123,7 +123,7 @@ impl Report {
             self.codec
         );
         let mut line = |name: &str, value: String| {
-            let _ = writeln!(out, "  {name:<22} {value}");
+            let _ = writeln!(out, "{}", words::field(22, name, &value));
         };
         line(
             "host wrote",
@@ -167,10 +167,10 @@ impl Report {
         );
         line("life used", format!("{:.3} %", self.life_used_percent));
         if let Some(bytes) = self.remaining_host_bytes {
-            line("life left", format!("{} of such writes", size::show(bytes as u64)));
+            line("life left", format!("{} of such writes", size::show(bytes)));
             let days = self.counters.time_ns as f64 / 86_400e9;
             if days > 0.0 && self.host_written_bytes > 0 {
-                let years = bytes / (self.host_written_bytes as f64 / days) / 365.0;
+                let years = bytes as f64 / (self.host_written_bytes as f64 / days) / 365.0;
                 line("at the present rate", lifetime::show(years));
             }
         }

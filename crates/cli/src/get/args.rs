@@ -30,7 +30,7 @@ blocks that ddrescue has not read count as bad.";
 #[command(after_long_help = GET_HELP)]
 pub(crate) struct GetArgs {
     /// Copy directories with their content
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     pub(crate) recursive: bool,
     /// Copy all readable files from a damaged volume, including files without a directory entry
     #[arg(long, conflicts_with = "recursive")]

@@ -13,6 +13,7 @@ use args::GetArgs;
 use indicatif::ProgressBar;
 use map::{Keeper, Spared};
 use medfs::{FileKind, Files, PastDamage, Piece, SystemClock, Volume};
+use medfs_device::quote::{self, hint};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
 use medfs_transfer::{Held, HostDir, paths};
@@ -178,7 +179,8 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let salvaged = salvaged.with_context(|| format!("nothing can be salvaged from {image}"))?;
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {
-        errln!("medfs get: {image} has {}: 'medfs fsck {image}' lists them", words::count(faults, "fault"));
+        let lists = hint(format_args!("medfs fsck {}", quote::path(&args.image)));
+        errln!("medfs get: {image} has {}: {lists} lists them", words::count(faults, "fault"));
     }
     match std::fs::create_dir(destination) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}

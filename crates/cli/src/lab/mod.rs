@@ -8,6 +8,7 @@ use crate::exit::{self, Coded};
 use anyhow::{Context, Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::ProgressBar;
+use medfs_device::quote::{self, hint};
 use medfs_lab::backend::dir::DirTarget;
 use medfs_lab::experiment::{self, Progress, Settings};
 use medfs_lab::report::show;
@@ -93,7 +94,8 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     if args.json {
         crate::json::print(&figures)?;
     } else {
-        outln!("Results are in {}; 'medfs report {}' makes a page of them.", out.display(), out.display());
+        let report = hint(format_args!("medfs report {}", quote::path(&out)));
+        outln!("Results are in {}; {report} makes a page of them.", out.display());
     }
     Ok(exit::SUCCESS)
 }

@@ -12,8 +12,10 @@ use medfs::{
     MountOptions, NvramPlace, PastDamage, SystemClock, Volume, nvram_is_zeros, nvram_journal,
     open_with_nvram, repair_with_nvram,
 };
-use medfs_device::{FileNvram, Nvram};
+use medfs_device::quote::{self, hint};
+use medfs_device::{BlockDevice, FileNvram, Nvram, read_block};
 use medfs_format::nvram::{Found, Home, MAX_SIZE, MIN_SIZE, Meta, Tag, scan};
+use medfs_format::superblock::RawSuperblock;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -148,9 +150,7 @@ impl Holds {
                 count(self.names, "lost name"),
                 count(self.files, "file"),
             );
-            outln!(
-                "              They are stale if the volume was unmounted since: 'medfs nvram check' tells."
-            );
+            outln!("              Whether the volume needs them still, 'medfs nvram check' tells.");
         }
     }
 }
@@ -226,8 +226,39 @@ pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<V
         .with_context(|| format!("cannot replay {place} on {}", image.display()))
 }
 
+/// What brings fsyncs back that an NVRAM holds.
+pub(crate) fn ways(place: &str, image: &Path) -> String {
+    let (place, image) = (quote::path(Path::new(place)), quote::path(image));
+    let mount = hint(format_args!("medfs mount -o nvram={place} {image} DIRECTORY"));
+    let repair = hint(format_args!("medfs fsck --repair --nvram {place} {image}"));
+    format!("{mount} brings them back, or {repair} where some are damaged")
+}
+
+/// The NVRAM that a superblock of a volume names.
+pub(crate) fn in_use(dev: &dyn BlockDevice) -> Option<String> {
+    let copies = (0..2).filter_map(|at| read_block(dev, at).ok());
+    let mut named = copies.filter(|block| target::is_superblock(block));
+    named.find_map(|block| Some(RawSuperblock::in_block(&block).nvram_in_use()?.place()))
+}
+
+/// Says that the volume was named in place of the NVRAM.
+fn refuse_volume(args: &CheckArgs) -> Result<()> {
+    let begins_as_volume = |path: &Path| {
+        let device = target::open_to_look(path).ok()?;
+        read_block(&*device, 0).ok().map(|block| target::is_superblock(&block))
+    };
+    let place = &args.memory;
+    if place.offset == 0 && begins_as_volume(&place.path) == Some(true) {
+        let (volume, memory) = (quote::path(&place.path), quote::path(&args.image));
+        let command = hint(format_args!("medfs nvram check {memory} {volume}"));
+        bail!("{} is a volume, and the NVRAM is named first: {command}", place.path.display());
+    }
+    Ok(())
+}
+
 /// `medfs nvram check`: what a read-only mount would bring back.
 fn check(args: &CheckArgs) -> Result<u8> {
+    refuse_volume(args)?;
     let memory = Arc::new(open(&args.memory, true)?);
     let holds = Holds::of(&*memory)?;
     let device = target::open_to_look(&args.image)?;

@@ -32,9 +32,23 @@ pub(super) fn run(args: &StatArgs) -> Result<()> {
         let label = if n == 0 { "tree" } else { "" };
         outln!("  {label:<11} {} {value}: {than} {threshold}", word(&step["feature"]));
     }
-    outln!("  tree says   {}, {}% sure", word(&judged["said"]), judged["confidence"]);
+    let (said, class) = (word(&judged["said"]), word(&judged["class"]));
+    let decides = word(&judged["placed_by"]);
+    let asked = if decides == "tree" { "" } else { ", but is not asked" };
+    outln!("  tree says   {said}, {}% sure{asked}", judged["confidence"]);
+    let why = match decides.as_str() {
+        "pin" => ", as the file is pinned",
+        "options" => ", as the mount options say for all files",
+        _ if said != class => ", until two judgements in a row say otherwise",
+        _ => "",
+    };
+    outln!("  pages go    to {class}{why}");
     let windows = judged["reserved_windows"].as_array().map_or(0, Vec::len) as u64;
-    outln!("  pages go    to {}", word(&judged["class"]));
-    outln!("  reserved    {}", count(windows, "section"));
+    match (class.as_str(), windows) {
+        ("reserve", 0) => {
+            outln!("  reserved    no section now: the volume may be too full, or no page was written")
+        }
+        _ => outln!("  reserved    {}", count(windows, "section")),
+    }
     Ok(())
 }

@@ -5,11 +5,12 @@ mod file;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{abandoned, exit, json, lifetime_writes, size, survivor, target, words};
+use crate::{abandoned, convert, exit, json, lifetime_writes, nvram, size, survivor, target, words};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
+use medfs_device::quote::{self, hint};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fuse::control;
 use serde::Serialize;
@@ -42,6 +43,11 @@ struct ImageStat {
     /// Where the volume is mounted now: these are then the numbers of its last checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     mounted_on: Option<String>,
+    /// An import of the volume was interrupted, and is to be run again.
+    import_interrupted: bool,
+    /// The NVRAM in which fsyncs since the last checkpoint may lie; the numbers are then those of that checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvram: Option<String>,
     /// Files that were fsynced since the last checkpoint: who mounts the volume brings them back.
     fsynced_since: u64,
 }
@@ -49,6 +55,7 @@ struct ImageStat {
 /// `medfs stat`
 pub(crate) fn run(args: &StatArgs) -> Result<u8> {
     abandoned::refuse(&args.target)?;
+    abandoned::refuse_foreign(&args.target)?;
     if args.file {
         file::run(args)?;
         return Ok(exit::SUCCESS);
@@ -69,8 +76,9 @@ fn of_mounted(args: &StatArgs, error: anyhow::Error) -> anyhow::Error {
     if !medfs_fuse::control::is_medfs(dir).unwrap_or(false) {
         return error;
     }
-    let file = args.target.display();
-    anyhow::anyhow!("{file} is a file of a mounted volume: 'medfs stat --file {file}' shows it")
+    let file = &args.target;
+    let shows = hint(format_args!("medfs stat --file {}", quote::path(file)));
+    anyhow::anyhow!("{} is a file of a mounted volume: {shows} shows it", file.display())
 }
 
 fn mounted(args: &StatArgs) -> Result<()> {
@@ -109,29 +117,40 @@ fn image(args: &StatArgs) -> Result<()> {
     }
     let kind = if s.kind == "delta" { "medfs volume, with deltas," } else { "F2FS volume" };
     outln!("{}: {kind} of {}", args.target.display(), size::show(s.size_bytes));
-    outln!("  label       {}", if s.label.is_empty() { "-" } else { &s.label });
-    outln!("  uuid        {}", s.uuid);
-    outln!("  features    {}", if s.features.is_empty() { "none".into() } else { s.features.join(",") });
-    outln!("  used        {} of {}", size::show(s.used_bytes), size::show(s.user_bytes));
-    outln!("  inodes      {} ({} node blocks)", s.inodes, s.nodes);
-    outln!(
-        "  segments    {} free of {}, {} over-provisioned, {} reserved for cleaning, {} a section",
-        s.free_segments,
-        s.main_segments,
-        s.overprovision_segments,
-        s.reserved_segments,
-        s.segs_per_section
+    let features = if s.features.is_empty() { "none".into() } else { s.features.join(", ") };
+    let segments = format!(
+        "{} free of {}, {} over-provisioned, {} reserved for cleaning, {} a section",
+        s.free_segments, s.main_segments, s.overprovision_segments, s.reserved_segments, s.segs_per_section
     );
-    outln!("  written     {}", written(s.kbytes_written));
-    outln!("  checkpoint  version {}, {}", s.checkpoint_version, s.checkpoint_flags);
-    outln!("  state       {}", state(&s));
+    for (label, value) in [
+        ("label", if s.label.is_empty() { "-".into() } else { s.label.clone() }),
+        ("uuid", s.uuid.clone()),
+        ("features", features),
+        ("used", format!("{} of {}", size::show(s.used_bytes), size::show(s.user_bytes))),
+        ("inodes", format!("{} ({} node blocks)", s.inodes, s.nodes)),
+        ("segments", segments),
+        ("written", written(s.kbytes_written)),
+        ("checkpoint", format!("version {}, {}", s.checkpoint_version, s.checkpoint_flags)),
+        ("state", state(&s)),
+    ] {
+        outln!("{}", words::field(11, label, &value));
+    }
+    if s.import_interrupted {
+        outln!("{}", convert::interrupted(&args.target));
+    }
+    if let Some(nvram) = &s.nvram {
+        let ways = nvram::ways(nvram, &args.target);
+        outln!("fsyncs since the last checkpoint may lie in the NVRAM {nvram}: {ways}");
+    }
     match &s.mounted_on {
         Some(dir) if control::is_abandoned(Path::new(dir)) => outln!(
-            "These numbers are as of the last checkpoint. The daemon of the mount has ended: 'medfs umount {dir}' unmounts it."
+            "These numbers are as of the last checkpoint. The daemon of the mount has ended: {} unmounts it.",
+            hint(format_args!("medfs umount {}", quote::path(Path::new(dir))))
         ),
-        Some(dir) => {
-            outln!("These numbers are as of the last checkpoint. 'medfs stat {dir}' shows the current ones.")
-        }
+        Some(dir) => outln!(
+            "These numbers are as of the last checkpoint. {} shows the current ones.",
+            hint(format_args!("medfs stat {}", quote::path(Path::new(dir))))
+        ),
         None => {}
     }
     Ok(())
@@ -185,6 +204,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
     let at_unmount = flags.split_whitespace().any(|flag| flag == "umount");
     let is_delta = dump.is_delta_volume();
     let mounted_on = mounted_on(path);
+    let nvram = dump.nvram_in_use().filter(|_| mounted_on.is_none());
     if mounted_on.is_none() {
         survivor::warn(&*dev, path);
     }
@@ -205,7 +225,9 @@ fn describe(path: &Path) -> Result<ImageStat> {
         segs_per_section: number("segs_per_sec"),
         checkpoint_version: number("checkpoint_ver"),
         kbytes_written: lifetime_writes::kbytes(&*dev, &sb, &cp)?,
-        last_checkpoint_at_unmount: at_unmount && number("log_to_replay_nodes") == 0,
+        last_checkpoint_at_unmount: at_unmount && number("log_to_replay_nodes") == 0 && nvram.is_none(),
+        import_interrupted: dump.has_old_layouts(),
+        nvram,
         mounted_on,
         fsynced_since: number("log_to_replay_inodes"),
         checkpoint_flags: flags,

@@ -2,7 +2,7 @@
 
 use super::args::{ExportArgs, InfoArgs, Table};
 use super::file::new_file;
-use crate::words::count;
+use crate::words::{self, count};
 use crate::{exit, json, output, progress, size};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, presets};
@@ -25,17 +25,20 @@ pub(crate) fn info(args: &InfoArgs) -> Result<u8> {
 
 fn show(info: &Info) {
     let head = &info.head;
-    outln!("trace of a {}", head.source);
-    match head.private {
-        true => outln!("  command     not recorded, nor are contents and names"),
-        false => {
-            outln!("  {:<11} {}", if head.source == "volume" { "volume" } else { "command" }, head.about)
-        }
+    let line = |label: &str, value: &str| outln!("{}", words::field(11, label, value));
+    match head.source.as_str() {
+        "mount" => outln!("trace of a directory"),
+        "volume" => outln!("trace of a volume"),
+        log => outln!("trace of a log of {log}"),
     }
-    outln!("  id          {}", head.id);
-    outln!("  written by  {}", head.writer);
+    match head.private {
+        true => line("command", "not recorded, nor are contents and names"),
+        false => line(if head.source == "volume" { "volume" } else { "command" }, &head.about),
+    }
+    line("id", &head.id);
+    line("written by", &head.writer);
     if !head.cache.is_empty() {
-        outln!("  page cache  {}", head.cache);
+        line("page cache", &head.cache);
     }
     let end = match info.cut_at {
         Some(at) => format!("cut short at byte {at}: everything before it is intact"),
@@ -44,21 +47,24 @@ fn show(info: &Info) {
             info.tree_files.map_or("an unknown number of files".into(), |n| count(n, "file"))
         ),
     };
-    outln!("  end         {end}");
+    line("end", &end);
     outln!("  duration    {:.3} s", Duration::from_nanos(info.duration_ns).as_secs_f64());
     let (processes, threads) = (count(info.processes, "process"), count(info.threads, "thread"));
-    outln!("  asked by    {processes}, {threads}");
+    line("asked by", &format!("{processes}, {threads}"));
     let (files, operations) = (count(info.files, "file"), count(info.operations, "operation"));
-    outln!("  files       {files}, {operations}, of which {} failed", info.failed);
-    outln!("  read        {}", size::show(info.bytes_read));
-    outln!("  written     {}", size::show(info.bytes_written));
+    line("files", &format!("{files}, {operations}, of which {} failed", info.failed));
+    line("read", &size::show(info.bytes_read));
+    line("written", &size::show(info.bytes_written));
     if info.bytes_unknown > 0 {
-        outln!("  not stored  {} of these contents", size::show(info.bytes_unknown));
+        line("not stored", &format!("{} of these contents", size::show(info.bytes_unknown)));
     }
-    outln!(
-        "  trace       {}, {} operations rebuild the initial tree",
-        size::show(info.trace_bytes),
-        info.setup_operations
+    line(
+        "trace",
+        &format!(
+            "{}, {} operations rebuild the initial tree",
+            size::show(info.trace_bytes),
+            info.setup_operations
+        ),
     );
     let mut table = comfy_table::Table::new();
     table.load_preset(presets::NOTHING);

@@ -118,6 +118,15 @@ fn a_file_of_a_mount_is_explained() {
     let json = output(&["stat", "--file", "--json"], &[&path]);
     let text = output(&["stat", "--file"], &[&path]);
     let root = output(&["stat", "--file"], &[&dir]);
+    drop(file);
+    medfs().arg("umount").arg(&dir).assert().success();
+    // For all files: what the tree says decides nothing.
+    let options = ["mount", "-o", "placement=reserve,reserve_files=all,delta=off"];
+    medfs().args(options).args([&image, &dir]).assert().success();
+    fs::write(dir.join("once"), vec![7; 1 << 20]).unwrap();
+    medfs().arg("sync").arg(&dir).assert().success();
+    let all = output(&["stat", "--file"], &[&dir.join("once")]);
+    let file = File::open(&path).unwrap();
     medfs().args(["ars", "load", "built-in"]).arg(&dir).assert().success();
     drop(file);
     medfs().arg("umount").arg(&dir).assert().success();
@@ -141,6 +150,13 @@ fn a_file_of_a_mount_is_explained() {
         "reserved    1 section",
     ] {
         assert!(text.contains(line), "{line}: {text}");
+    }
+    for line in [
+        "tree says   log, 90% sure, but is not asked\n",
+        "pages go    to reserve, as the mount options say for all files\n",
+        "reserved    1 section\n",
+    ] {
+        assert!(all.contains(line), "{line}: {all}");
     }
     assert!(root.contains("not since the mount"), "{root}");
     let text = error(1, medfs().args(["stat", "--file"]).arg(&image));

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command as System, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,8 @@ fn who_asks_for_nothing_or_for_help_gets_it() {
         assert_eq!(output(&args, &[]), concat!("medfs ", env!("CARGO_PKG_VERSION"), "\n"));
     }
     let text = error(2, medfs().arg("frobnicate"));
-    assert!(text.contains("unrecognized subcommand 'frobnicate'"), "{text}");
-    let text = error(2, medfs().arg("mkf"));
-    assert!(text.contains("'mkfs'"), "{text}");
+    assert_eq!(text, "medfs: unknown command 'frobnicate': 'medfs --help' lists all\n");
+    assert_eq!(error(2, medfs().arg("mkf")), "medfs: unknown command 'mkf': did you mean 'mkfs'?\n");
     let page = output(&["help", "damaged"], &[]);
     assert!(page.contains("medfs get -r --map card.map CARD / files") && !page.contains('#'), "{page}");
     let s = Scratch::new();
@@ -45,9 +45,72 @@ fn commands_of_other_tools_are_named_here() {
     }
     // Below a command the parser lists the commands of that one.
     let text = error(2, medfs().args(["ars", "show"]));
-    assert!(text.contains("unrecognized subcommand 'show'") && !text.contains("medfs stat"), "{text}");
+    assert_eq!(text, "medfs ars: unknown command 'show': 'medfs ars --help' lists all\n");
     // No command of the program itself: the watchdog is a name of it.
     error(2, medfs().args(["watchdog", "1"]));
+}
+
+#[test]
+fn wrong_arguments_are_one_sentence_with_the_way_on() {
+    for (code, args, expected) in [
+        (2, &["ls"][..], "medfs ls: <IMAGE|DEVICE> is missing; usage: medfs ls <IMAGE|DEVICE> [PATH]"),
+        (
+            1,
+            &["umount", "-l", "dir"],
+            "medfs umount: unknown option '-l': 'umount -l DIR' detaches a volume that is in use",
+        ),
+        (
+            2,
+            &["ls", "-t", "x"],
+            "medfs ls: unknown option '-t': names are sorted; --json has times and sizes to sort by",
+        ),
+        (
+            2,
+            &["put", "--recursiv", "x"],
+            "medfs put: unknown option '--recursiv': did you mean '--recursive'?",
+        ),
+        (2, &["trace", "rec"], "medfs trace: unknown command 'rec': did you mean 'record'?"),
+        (
+            2,
+            &["nvram", "info", "a", "b"],
+            "medfs nvram info: 'b' is one argument too many: 'medfs nvram info --help' describes it",
+        ),
+        (
+            2,
+            &["flash", "map", "--out", "x", "y"],
+            "medfs flash map: unknown option '--out': --output names the file",
+        ),
+        (
+            2,
+            &["mkfs", "--size", "9X", "x"],
+            "medfs mkfs: --size <SIZE>: '9X' is not a size: expected a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G",
+        ),
+    ] {
+        assert_eq!(error(code, medfs().args(args)), format!("{expected}\n"), "{args:?}");
+    }
+}
+
+#[test]
+fn flags_of_other_programs_are_taken() {
+    let s = Scratch::new();
+    medfs().args(["mkfs", "-q", "--size", "64M", "-L", "card"]).arg(s.image()).assert().success();
+    assert!(output(&["stat"], &[&s.image()]).contains("label       card"));
+    fs::write(s.path("file"), vec![1; 5000]).unwrap();
+    medfs().args(["put", "-R"]).args([&s.image(), &s.path("file"), Path::new("/.hidden")]).assert().success();
+    assert_eq!(output(&["ls", "-a1"], &[&s.image()]), ".hidden\nlost+found\n");
+    let long = output(&["ls", "-lh"], &[&s.image()]);
+    assert!(long.contains(" 4.9K ") && !long.contains("5000"), "{long}");
+    assert!(output(&["ls", "--help"], &[]).contains("--human-readable"));
+    if !can_mount() {
+        return;
+    }
+    fs::create_dir(s.path("dir")).unwrap();
+    for flag in ["-r", "--ro", "--read-only"] {
+        medfs().args(["mount", flag]).args([s.image(), s.path("dir")]).assert().success();
+        let refused = fs::write(s.path("dir/x"), "").unwrap_err();
+        medfs().arg("umount").arg(s.path("dir")).assert().success();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
 }
 
 /// A volume with a fault that costs nothing to repair: one copy of the superblock.

@@ -359,6 +359,40 @@ fn databases_that_gain_nothing_by_an_import_are_named() {
     assert!(output(&["import"], &[&s.image()]).ends_with("makes it plain F2FS again)\n"));
 }
 
+/// The import that ends an interrupted one names the databases as the first one would have.
+#[test]
+fn an_import_that_goes_on_names_databases() {
+    let s = Scratch::new();
+    fs::create_dir(s.path("tree")).unwrap();
+    fs::write(s.path("tree/large.db"), vec![7; 4 << 20]).unwrap();
+    let mkfs = ["mkfs", "-q", "--plain", "--size", "64M", "--from"];
+    medfs().args(mkfs).args([s.path("tree"), s.image()]).assert().success();
+    output(&["import"], &[&s.image()]);
+    interrupted_import(&s.image());
+    let text = output(&["import", "--dry-run"], &[&s.image()]);
+    assert!(text.contains("an import was interrupted") && text.contains("no deltas for /large.db"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&output(&["import", "--dry-run", "--databases", "--json"], &[&s.image()]))
+            .unwrap();
+    assert_eq!((&json["plan"]["resumes"], &json["without_deltas"]), (&true.into(), &serde_json::json!([])));
+    let text = output(&["import"], &[&s.image()]);
+    assert!(
+        text.contains("the interrupted import is complete") && text.contains("no deltas for /large.db"),
+        "{text}"
+    );
+}
+
+/// A command that a message names can be copied, whatever the path.
+#[test]
+fn hints_quote_paths_for_a_shell() {
+    let s = Scratch::new();
+    let image = s.path("my card.img");
+    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let text = error(1, medfs().arg("ls").arg(&image));
+    let hint = format!("make one with \"medfs mkfs '{}'\"\n", image.display());
+    assert!(text.ends_with(&hint), "{text}");
+}
+
 #[test]
 fn a_volume_is_of_the_kind_asked_for_and_becomes_the_other() {
     let s = Scratch::with_volume("64M");
@@ -414,7 +448,18 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     let dry: serde_json::Value =
         serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&dry["plan"]["resumes"], &dry["plan"]["switches"]), (&true.into(), &false.into()));
+    let image = s.image().display().to_string();
+    let way = format!(
+        "an import was interrupted: 'medfs import {image}' completes it, 'medfs export {image}' reverts it"
+    );
+    for more in [&["import", "--dry-run"][..], &["import", "--dry-run", "--databases"], &["stat"]] {
+        let text = output(more, &[&s.image()]).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.ends_with(&way), "{more:?}: {text}");
+    }
+    let stat: serde_json::Value = serde_json::from_str(&output(&["stat", "--json"], &[&s.image()])).unwrap();
+    assert_eq!(stat["import_interrupted"], true);
     assert!(output(&["import"], &[&s.image()]).contains("the interrupted import is complete"));
+    assert!(!output(&["stat"], &[&s.image()]).contains("interrupted"));
     assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x4"));
     interrupted_import(&s.image());
     assert!(output(&["export"], &[&s.image()]).contains("now plain F2FS"));

@@ -138,7 +138,7 @@ fn a_mount_says_that_the_volume_is_marked_as_damaged() {
         let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
         medfs().arg("umount").arg(&m.0).assert().success();
         let told =
-            text.lines().filter(|line| line.contains("marked as damaged; run `medfs fsck` on it")).count();
+            text.lines().filter(|line| line.contains("marked as damaged; run 'medfs fsck' on it")).count();
         assert_eq!(told, usize::from(marked), "{text}");
     };
     mounted(false);

@@ -67,7 +67,27 @@ fn a_memory_is_made_ready_shown_and_checked() {
         (&10.into(), &10.into(), &"journal".into())
     );
     assert!(said(run("check", &[&memory, &image]).success()).contains("10 records can be recovered"));
-    assert!(said(run("check", &[&memory, &other]).failure()).contains("belongs to the volume"));
+    // The two may be told apart where they are swapped, and the advice names the memory.
+    let text = said(run("check", &[&image, &memory]).failure());
+    let (image_shown, memory_shown) = (image.display(), memory.display());
+    let swapped = format!(
+        "is a volume, and the NVRAM is named first: 'medfs nvram check {memory_shown} {image_shown}'"
+    );
+    assert!(text.contains(&swapped), "{text}");
+    let text = said(run("check", &[&memory, &other]).failure());
+    let discard = format!("discard all fsyncs in that one with 'medfs nvram init --force {memory_shown}'");
+    assert!(text.contains("belongs to the volume") && text.contains(&discard), "{text}");
+    // What fsck, stat and a repair say while fsyncs lie there: once, with the way on.
+    let text = said(medfs().args(["fsck", "--repair"]).arg(&image).assert().code(4));
+    let repair = format!("'medfs fsck --repair --nvram {memory_shown} {image_shown}'");
+    assert!(text.matches("F0107").count() == 1 && text.contains(&repair), "{text}");
+    let stat: Value =
+        serde_json::from_str(&said(medfs().args(["stat", "--json"]).arg(&image).assert().success()))
+            .expect("JSON");
+    assert_eq!(stat["nvram"].as_str(), memory.to_str());
+    let text = said(medfs().arg("stat").arg(&image).assert().success());
+    assert!(text.contains("'medfs mount -o nvram="), "{text}");
+    assert!(said(medfs().arg("dump").arg(&image).assert().success()).contains("may lie in the NVRAM"));
     assert!(said(run("init", &[&memory]).failure()).contains("may hold fsyncs of the volume"));
 
     // A bit of the sixth record, of ten: those behind it show that it is damaged.

@@ -24,6 +24,8 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
     fs::write(s.path("file"), "content").unwrap();
     fs::copy(s.image(), s.path("own")).unwrap();
     chown(s.path("own"), Some(USER), Some(USER)).unwrap();
+    fs::copy(s.image(), s.path("shown")).unwrap();
+    fs::set_permissions(s.path("shown"), Permissions::from_mode(0o644)).unwrap();
     let program = s.path("medfs");
     fs::copy(binary(), &program).unwrap();
     let image = s.image().to_str().unwrap().to_owned();
@@ -43,6 +45,8 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
         (&["mkfs", "--size", "64M", "closed/new"], 1, "closed/new"),
         (&["export", &image], 1, &image),
         (&["import", &image], 1, &image),
+        (&["put", "shown", "file", "/"], 1, "shown is write-protected: this user may only read it"),
+        (&["fsck", "--repair", "shown"], 8, "shown is write-protected: this user may only read it"),
         (&["get", "-r", "own", "/", "closed"], 1, "closed"),
         (&["get", "--salvage", "own", "closed"], 1, "closed"),
         (&["get", "-r", "--map", "closed/map", "own", "/", "mine"], 1, "closed/map"),
@@ -63,9 +67,40 @@ fn who_has_no_rights_is_told_of_what_in_one_sentence() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(*code), "{args:?}: {text}");
-        assert!(text.contains(named) && text.contains("ermission denied"), "{args:?}: {text}");
+        let reason = text.contains("ermission denied") || text.contains("is write-protected");
+        assert!(text.contains(named) && reason, "{args:?}: {text}");
         assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
     }
+}
+
+/// A card whose lock is on, which a loop device stands for.
+#[test]
+fn a_write_protected_device_is_called_so() {
+    if !is_root() {
+        eprintln!("SKIPPED: a loop device needs root");
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    let set =
+        System::new("losetup").args(["--find", "--show", "--read-only"]).arg(s.image()).output().unwrap();
+    let device = String::from_utf8(set.stdout).unwrap().trim().to_owned();
+    if device.is_empty() {
+        eprintln!("SKIPPED: no loop device");
+        return;
+    }
+    let texts =
+        [(8, &["fsck", "--repair"][..]), (1, &["mkfs", "--force"]), (1, &["export"]), (1, &["import"])]
+            .map(|(code, args)| (args, error(code, medfs().args(args).arg(&device))));
+    let readable = medfs().arg("fsck").arg(&device).output().unwrap().status.code();
+    System::new("losetup").arg("--detach").arg(&device).status().unwrap();
+    for (args, text) in texts {
+        let expected = format!(
+            "medfs {}: {device} is write-protected: check the lock switch of the card, or allow writes with 'blockdev --setrw {device}'\n",
+            args[0]
+        );
+        assert_eq!(text, expected);
+    }
+    assert_eq!(readable, Some(0));
 }
 
 /// The log on a terminal, which `script` stands for.

@@ -91,7 +91,7 @@ impl<'d> Dump<'d> {
     /// Reads superblock and checkpoint.
     pub fn open(dev: &'d dyn BlockDevice) -> Result<Dump<'d>, DumpError> {
         let mut findings = Findings::new(100);
-        match Image::load(Medium::lenient(dev), &mut findings) {
+        match Image::load(Medium::lenient(dev).of_last_checkpoint(), &mut findings) {
             Ok(mut image) => {
                 // What has two copies was read from either. The rest is shown as it is.
                 image.cache.medium.be_strict();
@@ -109,6 +109,16 @@ impl<'d> Dump<'d> {
     /// Whether the volume may hold deltas.
     pub fn is_delta_volume(&self) -> bool {
         self.image.raw_sb().is_delta_volume()
+    }
+
+    /// Whether an import was interrupted: inodes may lack the layout that deltas need.
+    pub fn has_old_layouts(&self) -> bool {
+        self.image.raw_sb().has_old_layouts()
+    }
+
+    /// The NVRAM in which fsyncs since the last checkpoint may lie.
+    pub fn nvram_in_use(&self) -> Option<String> {
+        self.image.raw_sb().nvram_in_use().map(|nvram| nvram.place())
     }
 
     /// The superblock in force.

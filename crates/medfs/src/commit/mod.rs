@@ -24,7 +24,7 @@ pub(crate) mod recovery;
 pub(crate) mod roll_forward_log;
 pub(crate) mod survivor;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::map::inode::Scope;
 use crate::options::{DurabilityMode, MountOptions};
 use crate::tree::Tree;
@@ -149,9 +149,6 @@ impl Commit {
     /// one. Where there is none, the superblock names none.
     pub(crate) fn begin_nvram(&self) -> Result<()> {
         match &self.ways.nvram {
-            Some(_) if !self.is_delta_volume() => Err(Error::Invalid(
-                "nvram= needs a volume with deltas, as F2FS's drivers would not ask for the NVRAM: `medfs import` makes it one".into(),
-            )),
             Some(nvram) => nvram.begin(self),
             None if self.sb.nvram_in_use().is_some() => Ok(self.set_nvram(None)?),
             None => Ok(()),

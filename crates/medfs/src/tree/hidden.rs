@@ -212,7 +212,7 @@ impl HiddenFiles<'_> {
         let inode = tree.inode(list)?;
         if inode.kind() != FileKind::Regular || !inode.raw(|r| r.inline().contains(Inline::DATA)) {
             return Err(Error::Incompatible(
-                "the root directory has an entry '.medfs' that is not medfs's own; run `medfs fsck`".into(),
+                "the root directory has an entry '.medfs' that is not medfs's own; run 'medfs fsck'".into(),
             ));
         }
         tree.load_index(inode)
@@ -232,7 +232,7 @@ impl HiddenFiles<'_> {
         let Some(found) = self.find(DIR)? else { return Ok(()) };
         let dir = directory(tree, found).map_err(|_| {
             Error::Incompatible(
-                "the root directory has an entry '.medfs.d' that is not medfs's own; run `medfs fsck`".into(),
+                "the root directory has an entry '.medfs.d' that is not medfs's own; run 'medfs fsck'".into(),
             )
         })?;
         let mut files = BTreeSet::new();

@@ -8,10 +8,11 @@ use super::ring::{failed, nvram_journal};
 use crate::commit::recovery::Records;
 use crate::error::{Error, Result};
 use crate::options::{MountOptions, NvramOption};
-use medfs_device::Nvram;
+use medfs_device::{Nvram, quote};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::nvram::{Found, MAX_SIZE};
 use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
+use std::path::Path;
 use uuid::Uuid;
 
 /// The memory that a mount is given.
@@ -47,6 +48,7 @@ pub(crate) fn pending(
     };
     match (sb.nvram_in_use().filter(|info| !unmounted(info)), memory) {
         (None, None) => Ok(Pending::Nothing),
+        (None, Some(_)) if !sb.is_delta_volume() => Err(Error::Invalid(NEEDS_DELTAS.into())),
         (None, Some(BesideVolume { memory, .. })) => {
             check_usable(sb, memory, &nvram_journal(memory)?).map(|()| Pending::Nothing)
         }
@@ -66,6 +68,14 @@ pub(crate) fn pending(
     }
 }
 
+/// Why the memory beside a volume of plain F2FS is no use.
+const NEEDS_DELTAS: &str = "nvram= needs a volume with deltas, and this one is plain F2FS: mount it without nvram=, or convert it with 'medfs import'";
+
+/// The command that makes a memory ready.
+fn init(memory: &dyn Nvram) -> String {
+    quote::hint(format_args!("medfs nvram init --force {}", quote::path(Path::new(&memory.name()))))
+}
+
 fn name(uuid: [u8; 16]) -> String {
     Uuid::from_bytes(uuid).to_string()
 }
@@ -81,11 +91,18 @@ fn check_usable(sb: &RawSuperblock, memory: &dyn Nvram, found: &Found) -> Result
         Found::Meta(meta) if meta.uuid == sb.uuid => Ok(()),
         Found::Meta(meta) => refuse(
             memory,
-            format!("belongs to the volume {}: `medfs nvram init --force` makes it ready for this one", name(meta.uuid)),
+            format!(
+                "belongs to the volume {}: give the NVRAM of this volume, or discard all fsyncs in that one with {}",
+                name(meta.uuid),
+                init(memory)
+            ),
         ),
         Found::Damaged => refuse(
             memory,
-            "begins like a journal, but both copies of its metadata are damaged: `medfs nvram init --force` makes it ready".into(),
+            format!(
+                "begins like a journal, but both copies of its metadata are damaged: {} discards what it holds",
+                init(memory)
+            ),
         ),
         Found::Version(version) => refuse_version(memory, version),
     }
@@ -99,9 +116,7 @@ fn refuse_version<T>(memory: &dyn Nvram, version: u32) -> Result<T> {
 fn check_blank(memory: &dyn Nvram) -> Result<()> {
     match nvram_is_zeros(memory)? {
         true => Ok(()),
-        false => {
-            refuse(memory, "holds data other than a journal: `medfs nvram init --force` overwrites it".into())
-        }
+        false => refuse(memory, format!("holds data other than a journal: {} overwrites it", init(memory))),
     }
 }
 

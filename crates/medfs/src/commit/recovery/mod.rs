@@ -184,9 +184,9 @@ impl RecoverySource for Fsynced {
             Error::Corrupt(FormatError::Corrupt { structure, id, field, value }) => {
                 let way_out = match structure {
                     Structure::NvramRecord => {
-                        "`medfs fsck --repair --nvram` gives up that alone, and `nvram=discard` all fsyncs since the last checkpoint"
+                        "'medfs fsck --repair --nvram' gives up that alone, and 'nvram=discard' all fsyncs since the last checkpoint"
                     }
-                    _ => "`medfs fsck --repair` keeps what can be read of it",
+                    _ => "'medfs fsck --repair' keeps what can be read of it",
                 };
                 let value = format!("{value}; found while replaying what was fsynced: {way_out}");
                 Error::Corrupt(FormatError::Corrupt { structure, id, field, value })

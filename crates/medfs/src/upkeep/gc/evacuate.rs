@@ -202,7 +202,7 @@ impl Evacuation<'_> {
     fn is_gone(&self, addr: BlockAddr, nid: Nid) -> Result<Emptied> {
         let valid = is_block(addr) && self.fs.segs.lock().is_valid(&self.fs.io, addr)?;
         if valid {
-            tracing::warn!(addr, nid, "the owner of a valid block does not refer to it; run `medfs fsck`");
+            tracing::warn!(addr, nid, "the owner of a valid block does not refer to it; run 'medfs fsck'");
         }
         Ok(if valid { Emptied::Damaged } else { Emptied::Wholly })
     }

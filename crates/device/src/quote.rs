@@ -5,8 +5,26 @@
 /// Characters that mean something to a shell.
 const SPECIAL: &str = " !\"$&'()*;<=>?[\\]^`|";
 
+use std::fmt::Arguments;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A path as a word of a command that its reader can copy.
+pub fn path(path: &Path) -> String {
+    for_terminal(path.as_os_str().as_bytes())
+}
+
+/// A command in a sentence, in quotes: `'medfs umount /mnt'`, `"medfs umount '/mnt/my card'"`.
+pub fn hint(command: Arguments<'_>) -> String {
+    let command = command.to_string();
+    match command.contains('\'') {
+        true => format!("\"{command}\""),
+        false => format!("'{command}'"),
+    }
+}
+
 /// A name as a shell would have to be told it: `plain`, `'two words'`, `"it's"`, `'line'$'\n''feed'`.
-pub(crate) fn for_terminal(name: &[u8]) -> String {
+pub fn for_terminal(name: &[u8]) -> String {
     let pieces = pieces(name);
     let plain = |c: &char| !SPECIAL.contains(*c);
     let mut text = String::new();
@@ -106,6 +124,13 @@ mod tests {
     fn names_are_quoted_as_gnu_ls_quotes_them() {
         for (name, shown) in NAMES {
             assert_eq!(for_terminal(name), *shown);
+        }
+    }
+
+    #[test]
+    fn a_command_can_be_copied() {
+        for (dir, shown) in [("/mnt", "'medfs umount /mnt'"), ("/my card", "\"medfs umount '/my card'\"")] {
+            assert_eq!(hint(format_args!("medfs umount {}", path(Path::new(dir)))), shown);
         }
     }
 
