@@ -234,7 +234,7 @@ pub(crate) struct ReportArgs {
     pub(crate) dir: PathBuf,
     /// File to write; '-' is standard output [default: report.html in the directory; standard output for the
     /// other formats]
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, alias = "out", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
     /// Format
     #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
@@ -294,6 +294,9 @@ pub(crate) struct DumpArgs {
     /// Image file or block device
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
+    /// Print JSON; of a table one object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) what: Option<DumpWhat>,
 }

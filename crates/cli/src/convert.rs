@@ -200,7 +200,7 @@ fn describe(plan: &Plan) -> String {
     let mut text = format!("{} of {} to convert", grouped(layouts.inodes), count(plan.inodes, "inode"));
     if layouts.moved_files > 0 {
         let (files, blocks) = (count(layouts.moved_files, "file"), count(layouts.moved_blocks, "block"));
-        text += &format!(", {files} of up to {blocks} to copy");
+        text += &format!(", {files} to copy, which have up to {blocks} in all");
     }
     let needed = match plan.needed_blocks {
         0 => "no free blocks are".to_owned(),

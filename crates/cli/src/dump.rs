@@ -1,7 +1,7 @@
 //! `medfs dump`: shows the structures of a volume.
 
 use crate::args::{DumpArgs, DumpWhat};
-use crate::{exit, lifetime_writes, output, target, words};
+use crate::{exit, json, lifetime_writes, output, target, words};
 use anyhow::{Context, Result};
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
@@ -22,8 +22,8 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         );
     }
     let mut out = BufWriter::new(output::stdout());
-    match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
-        DumpWhat::Super => write!(out, "{}", shown(&dump.superblock()))?,
+    let record = match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
+        DumpWhat::Super => dump.superblock(),
         DumpWhat::Checkpoint => {
             let (superblock, mut checkpoint) = (dump.superblock(), dump.checkpoint()?);
             if let Some(kbytes) = lifetime_writes::kbytes(&*dev, &superblock, &checkpoint)? {
@@ -31,19 +31,25 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
                     checkpoint.0.iter().position(|(name, _)| *name == "ckpt_flags").map_or(0, |at| at + 1);
                 checkpoint.0.insert(after, ("kbytes_written", Value::Number(kbytes)));
             }
-            write!(out, "{}", shown(&checkpoint))?;
+            checkpoint
         }
-        DumpWhat::Nat { nid: Some(nid) } => write!(out, "{}", shown(&dump.nat(*nid)?))?,
+        DumpWhat::Nat { nid: Some(nid) } => dump.nat(*nid)?,
         DumpWhat::Nat { nid: None } => {
-            table(&mut out, &["nid", "version", "ino", "block_addr"], "block_addr", |i| dump.nat(i))?
+            let fields = ["nid", "version", "ino", "block_addr"];
+            return table(&mut out, args.json, &fields, "block_addr", |i| dump.nat(i));
         }
-        DumpWhat::Sit { segno: Some(segno) } => write!(out, "{}", shown(&dump.sit(*segno)?))?,
+        DumpWhat::Sit { segno: Some(segno) } => dump.sit(*segno)?,
         DumpWhat::Sit { segno: None } => {
             let fields = ["segno", "start_blkaddr", "type_name", "valid_blocks", "mtime", "current_log"];
-            table(&mut out, &fields, "valid_blocks", |i| dump.sit(i))?;
+            return table(&mut out, args.json, &fields, "valid_blocks", |i| dump.sit(i));
         }
-        DumpWhat::Inode { number } => write!(out, "{}", shown(&dump.inode(*number)?))?,
-        DumpWhat::Path { path } => write!(out, "{}", shown(&at_path(&mut dump, path)?))?,
+        DumpWhat::Inode { number } => dump.inode(*number)?,
+        DumpWhat::Path { path } => at_path(&mut dump, path)?,
+    };
+    if args.json {
+        json::print(&record)?;
+    } else {
+        write!(out, "{}", shown(&record))?;
     }
     out.flush()?;
     Ok(exit::SUCCESS)
@@ -79,13 +85,16 @@ fn at_path(dump: &mut Dump<'_>, path: &str) -> Result<Record> {
 /// One line for each record whose field `used` is not zero, up to the end of the numbers.
 fn table(
     out: &mut impl Write,
+    as_json: bool,
     fields: &[&str],
     used: &str,
     mut record: impl FnMut(u32) -> Result<Record, DumpError>,
-) -> Result<()> {
+) -> Result<u8> {
     let wide = |field: &str| field.len().max(12);
     let line: Vec<String> = fields.iter().map(|f| format!("{f:>0$}", wide(f))).collect();
-    writeln!(out, "{}", line.join(" "))?;
+    if !as_json {
+        writeln!(out, "{}", line.join(" "))?;
+    }
     for number in 0.. {
         let record = match record(number) {
             Ok(record) => record,
@@ -95,11 +104,16 @@ fn table(
         if record.get(used) == Some(&Value::Number(0)) {
             continue;
         }
+        if as_json {
+            writeln!(out, "{}", json::versioned(&record)?)?;
+            continue;
+        }
         let line: Vec<String> = fields
             .iter()
             .map(|f| format!("{:>1$}", record.get(f).map(ToString::to_string).unwrap_or_default(), wide(f)))
             .collect();
         writeln!(out, "{}", line.join(" "))?;
     }
-    Ok(())
+    out.flush()?;
+    Ok(exit::SUCCESS)
 }

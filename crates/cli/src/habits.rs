@@ -28,8 +28,6 @@ const OPTIONS: &[(&str, &[&str], &str)] = &[
     ("put", &["-f", "--force"], "an existing file is replaced"),
     ("get", &["-v", "--verbose"], "--json lists what failed; the rest was copied"),
     ("fsck", &["--force-repair", "--fix"], "--repair repairs a volume"),
-    ("flash create", &["-f", "--force"], "it overwrites no device: remove the file first"),
-    ("flash map", &["--out"], "--output names the file"),
 ];
 
 /// Commands of others, and the sentence about each.

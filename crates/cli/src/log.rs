@@ -32,6 +32,9 @@ static SYSTEM_LOG: OnceLock<SystemLog> = OnceLock::new();
 /// Whether messages are lines of a log, rather than sentences for the person at the terminal.
 static IS_LOG: AtomicBool = AtomicBool::new(false);
 
+/// Whether errors are told by the command.
+static WITHOUT_ERRORS: AtomicBool = AtomicBool::new(false);
+
 /// The sentence that was told last: it is not told twice in a row.
 static LAST: Mutex<String> = Mutex::new(String::new());
 
@@ -50,6 +53,11 @@ pub(crate) fn start() {
 /// From now on standard error is a file, which is read later: messages are lines with times.
 pub(crate) fn to_file() {
     IS_LOG.store(true, Ordering::Relaxed);
+}
+
+/// From now on only warnings are told: the command tells of errors itself.
+pub(crate) fn without_errors() {
+    WITHOUT_ERRORS.store(true, Ordering::Relaxed);
 }
 
 /// From now on messages go to the system's log.
@@ -155,6 +163,9 @@ where
     ) -> fmt::Result {
         if IS_LOG.load(Ordering::Relaxed) {
             return self.0.format_event(context, writer, event);
+        }
+        if WITHOUT_ERRORS.load(Ordering::Relaxed) && *event.metadata().level() == Level::ERROR {
+            return Ok(());
         }
         let mut sentence = Sentence::default();
         event.record(&mut sentence);

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::options::nearest;
 use medfs::{Files, ManualClock, MountOptions, SetAttr, SystemClock, Timestamp, Volume};
+use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_mkfs::{Layout, MkfsOptions, Summary, format_volume, parse_features};
@@ -22,6 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The largest volume of F2FS.
+const LARGEST: u64 = 16 << 40;
 /// A smaller size lacks its unit.
 const LEAST_WITHOUT_UNIT: u64 = 64 << 10;
 
@@ -148,6 +151,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     if let Some(size) = args.size.filter(|size| *size < LEAST_WITHOUT_UNIT) {
         bail!("a size without a unit is in bytes: --size {size}M is {size} MiB");
     }
+    if let Some(size) = args.size.filter(|size| *size > LARGEST) {
+        bail!("cannot create a volume on {path}: {} is too large: the maximum is 16 TiB", size::show(size));
+    }
     if let Some(size) = args.size {
         // Before anything is made or changed.
         let blocks = size / medfs_format::BLOCK_SIZE as u64;
@@ -228,8 +234,13 @@ fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
     if args.force {
         return Ok(());
     }
+    let image = args.image.display();
     match medfs_mkfs::probe::find(dev)? {
-        Some(what) => bail!("{} holds {what}: use --force to overwrite it", args.image.display()),
+        Some(what) => bail!("{image} holds {what}: use --force to overwrite it"),
+        None if medfs_fsck::shows_volume(dev)? => bail!(
+            "{image} holds an F2FS volume whose superblocks are lost: {} rebuilds them, and --force overwrites all",
+            hint(format_args!("medfs fsck --repair --undo FILE {}", quote::path(&args.image)))
+        ),
         None => Ok(()),
     }
 }
@@ -250,7 +261,7 @@ fn make(
     content: Option<Source<'_>>,
 ) -> Result<(Summary, Option<Filled>)> {
     let path = &args.image;
-    let Claimed { device: dev, file, .. } = claimed;
+    let Claimed { device: dev, file, new: is_new } = claimed;
     if file.as_ref().is_some_and(|file| file.is_block_device()) {
         options.start_sector = start_sector(path);
     }
@@ -258,6 +269,11 @@ fn make(
         .with_context(|| format!("cannot create a volume on {}", path.display()))?;
     summary.discarded &= file.is_none_or(|file| file.discards());
     let Some(content) = content else { return Ok((summary, None)) };
+    if !is_new {
+        let state =
+            format!("{} is a new volume without all of the files: run it again with --force", path.display());
+        undo::if_ended("mkfs", &state);
+    }
     let volume = match timestamp(args)? {
         Some(secs) => {
             let clock = Arc::new(ManualClock::new(Timestamp { secs, nanos: 0 }));
@@ -265,7 +281,13 @@ fn make(
         }
         None => target::open_volume_at(dev, path, MountOptions::default(), Arc::new(SystemClock))?,
     };
-    let filled = fill_from(&volume, content, args)?;
+    let filled = fill_from(&volume, content, args);
+    let without_all = || format!("{} is a new volume without all of the files", path.display());
+    let filled = if is_new {
+        filled?
+    } else {
+        filled.map_err(|e| anyhow!("{}; {}", exit::sentence(&e), without_all()))?
+    };
     let closed = medfs::convert::close_in_both_packs(&volume);
     closed.with_context(|| format!("cannot finish writing {}", path.display()))?;
     Ok((summary, Some(filled)))

@@ -26,6 +26,8 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
         }
     }
     warn_of_damage(&args.image)?;
+    // What fails here is returned, and told once.
+    crate::log::without_errors();
     let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
     for warning in &filled.warnings {
         errln!("medfs put: warning: {warning}");

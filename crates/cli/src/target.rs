@@ -145,7 +145,7 @@ fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.
 pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
-    let volume = open_volume(open_to_write(path)?, path, MountOptions::default())?;
+    let volume = open_volume_to_mount(open_to_write(path)?, path, MountOptions::default())?;
     let result = work(&volume);
     let closed = volume.close().with_context(|| format!("cannot finish writing {}", path.display()));
     let value = result?;

@@ -16,7 +16,7 @@ mod sqlite;
 
 use crate::args::DemoArgs;
 use crate::undo::TemporaryFolder;
-use crate::{exit, json};
+use crate::{exit, json, undo};
 use anyhow::{Context, Result};
 use medfs_device::{FileDevice, FileOptions};
 use medfs_mkfs::{MkfsOptions, format_volume};
@@ -77,6 +77,12 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
         }
         None => temporary.path().to_owned(),
     };
+    match &args.keep {
+        Some(folder) => {
+            undo::if_ended("demo", format_args!("the images made so far are in {}", folder.display()))
+        }
+        None => undo::if_ended("demo", "nothing is left of it"),
+    }
     let mounted = !args.no_mount && mounted::is_possible();
     if !mounted && !args.json {
         if !args.no_mount {

@@ -61,6 +61,9 @@ pub(crate) struct CreateArgs {
     /// Keep no content: for traces of many gigabytes; the device holds no files
     #[arg(long)]
     pub(crate) no_content: bool,
+    /// Replace the flash device that the file holds
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
@@ -88,7 +91,7 @@ pub(crate) struct MapArgs {
     #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     pub(crate) device: PathBuf,
     /// SVG to write; '-' is standard output
-    #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, alias = "out", value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub(crate) output: PathBuf,
 }
 

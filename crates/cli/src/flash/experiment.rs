@@ -2,7 +2,7 @@
 
 use super::STEPS;
 use super::args::ExperimentArgs;
-use crate::{lab, progress};
+use crate::{lab, progress, undo};
 use anyhow::Result;
 use medfs_flash::experiments::{ALL, Experiment, Options, find};
 use medfs_lab::experiment::ldc;
@@ -19,6 +19,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<()> {
         options.files.clone_from(&args.files);
     }
     let chosen: Vec<&Experiment> = if name == "all" { ALL.iter().collect() } else { vec![find(name)?] };
+    undo::if_ended("flash", "'medfs lab run' keeps the results of experiments that ended; this keeps none");
     let mut figures = Vec::new();
     for experiment in chosen {
         let bar = progress::share(experiment.name, STEPS);

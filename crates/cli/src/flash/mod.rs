@@ -5,7 +5,7 @@ mod experiment;
 mod replay;
 mod report;
 
-use crate::{exit, json, progress, size, words};
+use crate::{exit, json, progress, size, undo, words};
 use anyhow::{Context, Result, bail};
 use args::{AgeArgs, CreateArgs, DeviceArgs, FlashArgs, FlashCommand, Making, MapArgs, ProfilesArgs};
 use medfs_flash::synth::Mix;
@@ -43,6 +43,14 @@ fn options(making: &Making, ftl: &str) -> Result<DeviceOptions> {
 
 fn create(args: &CreateArgs) -> Result<()> {
     let options = options(&args.making, &args.ftl)?;
+    if args.force && args.device.exists() {
+        stats_of(&args.device).context("--force replaces a flash device, and nothing else")?;
+        if is_in_use(&args.device) {
+            bail!("{} is in use", args.device.display());
+        }
+        std::fs::remove_file(&args.device)
+            .with_context(|| format!("cannot replace {}", args.device.display()))?;
+    }
     if args.no_content {
         Device::<Described>::create(&args.device, &options)?.close()?;
     } else {
@@ -169,6 +177,7 @@ fn age(args: &AgeArgs) -> Result<()> {
     let seed = args.content.content_seed;
     let bar = progress::share("ageing", STEPS);
     let mut tell = |part: f64| bar.set_position((part * STEPS as f64) as u64);
+    undo::if_ended("flash", format_args!("{} is as of its last save", args.device.display()));
     let report: (u64, u32) = on_device!(&args.device, |device| {
         medfs_flash::replay::age(device, mix, parts, seed, &mut tell)?;
         (device.ftl().nand().counts().erases, device.ftl().free_blocks())

@@ -146,7 +146,7 @@ fn cannot_copy_to(dir: &Path) -> String {
 fn tell_if_ended() {
     undo::if_ended(
         "get",
-        "what was copied is there, and the file being copied is there in part, as NAME.partial",
+        "what was copied is there, and the file being copied is there in part, as NAME.partial: run it again to copy the rest",
     );
 }
 

@@ -5,6 +5,7 @@ mod print;
 
 use crate::args::{LAB_OUT, LabCommand, LabRunArgs, LabWorkArgs};
 use crate::exit::{self, Coded};
+use crate::undo;
 use anyhow::{Context, Result, bail};
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::ProgressBar;
@@ -71,6 +72,7 @@ fn run_experiments(args: &LabRunArgs) -> Result<u8> {
     }
     check_scale(args.scale)?;
     let out = out_of(args);
+    undo::if_ended("lab", format_args!("{} has the results of the experiments that ended", out.display()));
     let mut figures = Vec::new();
     for (at, name) in names.iter().enumerate() {
         if names.len() > 1 {
@@ -140,6 +142,7 @@ fn work(args: &LabWorkArgs) -> Result<u8> {
     check_scale(Some(args.scale))?;
     let work = find(&args.name)?;
     must_be_empty(&args.dir)?;
+    undo::if_ended("lab", format_args!("empty {} before you run it again", args.dir.display()));
     match work {
         Work::Program(program) => {
             let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;

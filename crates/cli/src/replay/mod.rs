@@ -79,6 +79,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<u8> {
             }
         }
     }
+    let mismatched = |result: &CellResult| result.verification.results.count > 0;
+    if results.iter().any(mismatched)
+        && let Some(lacks) = crate::trace::import::lacking(&args.trace)
+    {
+        errln!("medfs replay: what is read there is not as recorded: {lacks}");
+    }
     if results.iter().any(|result| !result.trace.complete) {
         errln!(
             "medfs replay: {} was cut short: its operations were replayed, but the final tree cannot be verified",

@@ -95,6 +95,9 @@ fn mounted(args: &StatArgs) -> Result<()> {
     let mounted = rustix::fs::statvfs(&args.target).context("cannot query the mount")?;
     if mounted.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         stats["read_only"] = true.into();
+        for option in stats["options"].as_array_mut().into_iter().flatten().filter(|option| *option == "rw") {
+            *option = "ro".into();
+        }
     }
     let derived = Derived::of(&stats, &args.card);
     if args.json {

@@ -2,7 +2,7 @@
 
 use super::args::{ImportArgs, Log};
 use super::file::new_file;
-use crate::exit;
+use crate::{exit, size};
 use anyhow::{Context, Result};
 use medfs_trace::End;
 use medfs_trace::import::{Format, import};
@@ -67,6 +67,15 @@ fn spooled(path: &Path) -> Result<File> {
     Ok(copy)
 }
 
+/// What a trace of strace's lacks of the contents, where it lacks some.
+pub(crate) fn lacking(trace: &Path) -> Option<String> {
+    let info = medfs_trace::info::info(&mut medfs_replay::open(trace).ok()?).ok()?;
+    let unknown = size::show(info.bytes_unknown);
+    (info.head.source == "strace" && info.bytes_unknown > 0).then(|| {
+        format!("the log lacks {unknown} of contents, in whose place a replay writes noise: 'strace -s 1048576' logs all")
+    })
+}
+
 fn tell(args: &ImportArgs, end: &End) -> Result<()> {
     if args.json {
         crate::json::print(end)?;
@@ -75,6 +84,11 @@ fn tell(args: &ImportArgs, end: &End) -> Result<()> {
     outln!("{}: {} operations", args.out.display(), end.operations);
     for (kind, count) in &end.skipped {
         outln!("  not imported: {count} {kind}");
+    }
+    if matches!(args.format, Log::Strace)
+        && let Some(lacks) = lacking(&args.out)
+    {
+        outln!("  {lacks}");
     }
     Ok(())
 }

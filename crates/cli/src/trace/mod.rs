@@ -2,7 +2,7 @@
 
 pub(crate) mod args;
 pub(crate) mod file;
-mod import;
+pub(crate) mod import;
 mod info;
 mod record;
 pub(crate) mod tap;

@@ -234,6 +234,22 @@ fn volume_on_a_full_disk(s: &Scratch) -> Dir {
 }
 
 #[test]
+fn a_copy_to_a_full_disk_fails_in_one_sentence() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    let disk = volume_on_a_full_disk(&s);
+    fs::write(
+        s.path("large"),
+        (0..40_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>(),
+    )
+    .unwrap();
+    let text = error(1, medfs().arg("put").args([&disk.0.join("image"), &s.path("large")]).arg("/"));
+    assert!(text.lines().count() == 1 && text.contains("the disk that holds it is full"), "{text}");
+}
+
+#[test]
 fn a_failure_of_a_detached_daemon_can_be_found() {
     if !can_mount() {
         return;
@@ -353,11 +369,24 @@ fn an_ordinary_user_mounts_through_fusermount3() {
             medfs(&["sync", "mnt"]);
         }
         assert!(medfs(&["stat", "mnt"]).contains("written data"));
+        for command in ["stat", "sync"] {
+            let of_root = error(1, crate::common::medfs().arg(command).arg(&dir.0));
+            assert!(of_root.contains("is a volume that another user mounted"), "{of_root}");
+        }
         medfs(&["umount", "mnt"]);
         assert!(!is_mounted(&dir.0));
         assert!(medfs(&["stat", "image"]).contains("last checkpoint written at unmount"), "{options}");
     }
-    assert_clean(&home.join("image"));
+    // What root mounted, root unmounts.
+    let theirs = Dir(s.path("theirs"));
+    fs::create_dir(&theirs.0).unwrap();
+    let image = home.join("image");
+    crate::common::medfs().arg("mount").args([&image, &theirs.0]).assert().success();
+    let refused = System::new(&program).arg("umount").arg(&theirs.0).uid(USER).gid(USER).output().unwrap();
+    crate::common::medfs().arg("umount").arg(&theirs.0).assert().success();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("only root and the user who mounted it may ('sudo medfs umount "), "{text}");
+    assert_clean(&image);
     assert!(medfs(&["demo", "--size", "512M", "--transactions", "10"]).contains("SQLite, synchronous=FULL"));
     // What is killed can be removed without root, too, at once.
     for _ in 0..10 {

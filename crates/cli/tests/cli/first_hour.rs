@@ -77,11 +77,6 @@ fn wrong_arguments_are_one_sentence_with_the_way_on() {
         ),
         (
             2,
-            &["flash", "map", "--out", "x", "y"],
-            "medfs flash map: unknown option '--out': --output names the file",
-        ),
-        (
-            2,
             &["mkfs", "--size", "9X", "x"],
             "medfs mkfs: --size <SIZE>: '9X' is not a size: expected a number, with K, M, G or T for powers of 1024, such as 512M or 1.5G",
         ),
@@ -227,6 +222,27 @@ fn a_mount_begins_with_what_its_owner_wants_to_know() {
 }
 
 /// The state that things are in is told, and the process ends by the signal: a shell shows 130.
+/// An experiment or a demo that is ended is not silent.
+#[test]
+fn ctrl_c_says_what_is_left_of_experiments() {
+    let s = Scratch::new();
+    let (lab, demo) = (s.path("lab").display().to_string(), s.path("demo").display().to_string());
+    let demo = ["demo", "--no-mount", "--transactions", "1000000", "--keep", &demo];
+    let lab_run = ["lab", "run", "ldc-fig8", "--scale", "1", "--out", &lab];
+    for (args, expected) in
+        [(&lab_run[..], "medfs lab: interrupted: "), (&demo[..], "medfs demo: interrupted: ")]
+    {
+        let mut child =
+            System::new(binary()).args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut text).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn ctrl_c_says_what_is_left() {
     let s = Scratch::new();

@@ -39,6 +39,13 @@ fn wrong_devices_are_named() {
     assert!(fails(&["flash", "create", &card, "--ftl", "lsm"]).contains("pm, zftl"));
     medfs().args(["flash", "create", &card, "--size", "64M"]).assert().success();
     assert!(fails(&["flash", "create", &card]).contains("exists"));
+    medfs().args(["flash", "create", "--force", &card, "--size", "64M"]).assert().success();
+    let letter = s.path("letter").display().to_string();
+    fs::write(&letter, "words").unwrap();
+    assert!(
+        fails(&["flash", "create", "--force", &letter]).contains("replaces a flash device, and nothing else")
+    );
+    assert_eq!(fs::read(&letter).unwrap(), b"words");
     assert!(fails(&["ls", &format!("flash:{card}?profile=qlc")]).contains("made with the profile 'emmc'"));
     assert!(fails(&["ls", &format!("flash:{card}?codec=lz4")]).contains("made with codec=lzo"));
     assert!(fails(&["ls", &format!("flash:{card}")]).contains("holds no F2FS volume"));

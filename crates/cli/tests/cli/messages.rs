@@ -599,6 +599,20 @@ fn help_and_shell_support_exist() {
 }
 
 #[test]
+fn what_dump_shows_is_json_too() {
+    let s = Scratch::with_volume("64M");
+    let parsed = |what: &[&str]| -> Vec<serde_json::Value> {
+        let image = s.image();
+        let text = output(&[&["dump", "--json", image.to_str().unwrap()], what].concat(), &[]);
+        serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap()
+    };
+    assert_eq!(parsed(&["super"])[0]["root_ino"], 3);
+    assert_eq!(parsed(&["path", "/"])[0]["format"], 1);
+    let nat = parsed(&["nat"]);
+    assert!(nat.len() > 1 && nat.iter().any(|entry| entry["nid"] == 3), "{nat:?}");
+}
+
+#[test]
 fn dump_shows_the_structures() {
     let s = Scratch::with_volume("64M");
     let image = s.image();

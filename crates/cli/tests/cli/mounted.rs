@@ -164,6 +164,24 @@ fn a_mount_says_that_the_volume_is_marked_as_damaged() {
 }
 
 #[test]
+fn stat_shows_one_mode() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    let mounted = mount(&s, "delta=full");
+    let remount =
+        medfs().args(["mount", "-o", "remount,ro"]).arg(s.image()).arg(s.path("mnt")).output().unwrap();
+    let text = output(&["stat"], &[&s.path("mnt")]);
+    drop(mounted);
+    assert!(remount.status.success(), "{remount:?}");
+    assert!(
+        text.contains("read-only\n") && text.contains("    ro, ") && !text.contains("    rw, "),
+        "{text}"
+    );
+}
+
+#[test]
 fn read_only_mounts() {
     if !can_mount() {
         return;

@@ -95,6 +95,32 @@ fn volumes_of_others_are_found_wherever_they_leave_their_mark() {
 }
 
 #[test]
+fn a_volume_that_lost_its_superblocks_is_not_overwritten() {
+    let s = Scratch::with_volume("64M");
+    File::options().write(true).open(s.image()).unwrap().write_all_at(&[0; 8192], 0).unwrap();
+    let image = s.image().display().to_string();
+    let expected = format!(
+        "medfs mkfs: {image} holds an F2FS volume whose superblocks are lost: 'medfs fsck --repair --undo FILE {image}' rebuilds them, and --force overwrites all\n"
+    );
+    assert_eq!(error(1, medfs().arg("mkfs").arg(s.image())), expected);
+}
+
+#[test]
+fn a_volume_that_is_not_filled_says_what_it_is() {
+    let s = Scratch::with_volume("64M");
+    fs::create_dir(s.path("tree")).unwrap();
+    fs::write(s.path("tree/much"), vec![7; 60 << 20]).unwrap();
+    let text = error(1, medfs().args(["mkfs", "--force", "--from"]).args([s.path("tree"), s.image()]));
+    let left = format!("; {} is a new volume without all of the files\n", s.image().display());
+    assert!(text.contains("no space left on the volume") && text.ends_with(&left), "{text}");
+    let text = error(1, medfs().args(["mkfs", "--size", "99T"]).arg(s.path("new")));
+    assert!(
+        text.ends_with("99 TiB is too large: the maximum is 16 TiB\n") && !s.path("new").exists(),
+        "{text}"
+    );
+}
+
+#[test]
 fn no_file_is_made_among_devices() {
     for path in ["/dev/medfs-test-none", "/dev/../dev/medfs-test-none", "flash:/dev/medfs-test-none"] {
         for force in [&[][..], &["--force"]] {

@@ -255,6 +255,29 @@ fn every_column_has_a_flash_device_of_its_own() {
     assert!(told.contains("remove it"), "{told}");
 }
 
+/// strace prints 32 bytes of each content unless it is asked for more.
+#[test]
+fn what_strace_did_not_print_is_told() {
+    let s = Scratch::new();
+    let some = "\\x61".repeat(32);
+    let log = [
+        "1 openat(AT_FDCWD</>, \"\\x2f\\x74\\x2f\\x61\", O_RDWR|O_CREAT, 0644) = 3</t/a>\n".to_owned(),
+        format!("1 write(3</t/a>, \"{some}\"..., 4096) = 4096\n"),
+        format!("1 pread64(3</t/a>, \"{some}\"..., 1000, 100) = 1000\n"),
+        "1 close(3</t/a>) = 0\n".to_owned(),
+    ];
+    std::fs::write(s.path("log"), log.concat()).unwrap();
+    let (log, trace) = (s.path("log"), s.path("trace"));
+    let text = output(&["trace", "import", "strace", "--root", "/t", "-o"], &[&trace, &log]);
+    assert!(
+        text.contains("of contents, in whose place a replay writes noise: 'strace -s 1048576' logs all"),
+        "{text}"
+    );
+    let text = error(1, medfs().arg("replay").arg(&trace));
+    assert!(text.contains("what is read there is not as recorded: the log lacks"), "{text}");
+    assert!(output(&["trace", "info"], &[&trace]).starts_with("trace of a log of strace\n"));
+}
+
 #[test]
 fn a_trace_after_the_matrix_is_told_so() {
     let told = error(2, medfs().args(["replay", "--matrix", "delta=off", "t.trace"]));
