@@ -6,15 +6,19 @@
 
 use crate::args::MountArgs;
 use crate::outcome::Outcome;
+use crate::size;
 use crate::target::{self, Target};
 use crate::trace::tap::Tap;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use medfs::{MountOptions, Volume};
 use medfs_device::{Access, Closable, FileDevice};
 use medfs_flash::FlashTarget;
 use medfs_fuse::{BlockMount, Error, MountConfig};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,7 +35,11 @@ pub(crate) struct Source {
     pub(crate) claimed: Option<BlockMount>,
     /// To let go of it while the volume still has it.
     closable: Option<Arc<Closable<FileDevice>>>,
+    image: Option<Image>,
 }
+
+/// An image file as it was when it was opened.
+type Image = (PathBuf, Metadata);
 
 impl Source {
     /// Opens and claims what is to be mounted. What cannot be written changes the options.
@@ -41,7 +49,12 @@ impl Source {
         options: &mut MountOptions,
     ) -> Result<Source> {
         if let Some(flash) = FlashTarget::parse(&args.image)? {
-            return Ok(Source { device: crate::target::open_flash(&flash)?, claimed: None, closable: None });
+            return Ok(Source {
+                device: crate::target::open_flash(&flash)?,
+                claimed: None,
+                closable: None,
+                image: None,
+            });
         }
         let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
         let mut file = target::open_claimed(&args.image, access)?;
@@ -58,8 +71,10 @@ impl Source {
         }
         let by_kernel = file.is_block_device() && geteuid().is_root();
         let claimed = if by_kernel { hand_over(&mut file, config)? } else { None };
+        let path = file.path().to_owned();
+        let image = path.metadata().ok().filter(Metadata::is_file).map(|meta| (path, meta));
         let device = Arc::new(Closable::new(file));
-        Ok(Source { device: device.clone(), claimed, closable: Some(device) })
+        Ok(Source { device: device.clone(), claimed, closable: Some(device), image })
     }
 }
 
@@ -98,9 +113,24 @@ struct Parts {
     volume: Arc<Volume>,
     tap: Arc<Tap>,
     device: Option<Arc<Closable<FileDevice>>>,
+    image: Option<Image>,
     outcome: Option<Outcome>,
     /// How it went, once it is done, until it is asked for.
     done: Mutex<Option<Result<()>>>,
+}
+
+impl Parts {
+    /// Fails where another program has cut the image short while it was mounted.
+    fn check_length(&self) -> Result<()> {
+        let Some((path, before)) = &self.image else { return Ok(()) };
+        let Ok(now) = path.metadata() else { return Ok(()) };
+        let is_same = (now.dev(), now.ino()) == (before.dev(), before.ino());
+        if is_same && now.len() < before.len() {
+            let missing = size::show(before.len() - now.len());
+            bail!("{} became shorter while it was mounted: the last {missing} are missing", path.display());
+        }
+        Ok(())
+    }
 }
 
 impl Closing {
@@ -112,8 +142,8 @@ impl Closing {
                 None
             }
         };
-        let device = source.closable.clone();
-        Closing(Arc::new(Parts { volume, tap, device, outcome, done: Mutex::new(None) }))
+        let (device, image) = (source.closable.clone(), source.image.clone());
+        Closing(Arc::new(Parts { volume, tap, device, image, outcome, done: Mutex::new(None) }))
     }
 
     /// Finishes trace and volume and closes the device, where that is not done yet.
@@ -124,6 +154,7 @@ impl Closing {
         }
         let recorded = self.0.tap.finish();
         let closed = self.0.volume.close().context("cannot finish writing the volume").and(recorded);
+        let closed = closed.and_then(|()| self.0.check_length());
         if let Some(device) = &self.0.device {
             device.close();
         }

@@ -164,6 +164,24 @@ fn a_mount_says_that_the_volume_is_marked_as_damaged() {
 }
 
 #[test]
+fn an_image_that_was_cut_short_under_its_mount_is_told_of() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    let mounted = mount(&s, "delta=full");
+    fs::write(s.path("mnt/file"), "content").unwrap();
+    File::options().write(true).open(s.image()).unwrap().set_len(60 << 20).unwrap();
+    let text = error(32, medfs().arg("umount").arg(s.path("mnt")));
+    drop(mounted);
+    let expected = format!(
+        "{} became shorter while it was mounted: the last 4 MiB are missing\n",
+        s.image().canonicalize().unwrap().display()
+    );
+    assert!(text.ends_with(&expected), "{text}");
+}
+
+#[test]
 fn stat_shows_one_mode() {
     if !can_mount() {
         return;
