@@ -21,6 +21,8 @@ pub struct Parsed {
     module: Vec<String>,
     /// Its items, those that only tests have left out.
     items: Vec<syn::Item>,
+    methods: BTreeMap<String, Vec<String>>,
+    calls: Calls,
     /// Lines, those of tests left out.
     pub lines: usize,
 }
@@ -121,7 +123,9 @@ impl Parsed {
         let (tests, items): (Vec<_>, Vec<_>) =
             file.items.into_iter().partition(|i| whole || is_test(attributes(i)));
         let lines = source.text.lines().count() - tests.iter().map(lines_of).sum::<usize>();
-        Some(Parsed { path: source.path.clone(), folder, module, items, lines })
+        let (methods, mut calls) = (methods_of(&items), Calls::default());
+        items.iter().for_each(|item| calls.visit_item(item));
+        Some(Parsed { path: source.path.clone(), folder, module, items, methods, calls, lines })
     }
 
     /// Its items, those that only tests have left out.
@@ -151,20 +155,8 @@ impl Parsed {
     }
 
     /// The methods of each type that an `impl` without a trait gives it.
-    pub fn methods(&self) -> BTreeMap<String, Vec<String>> {
-        let mut methods: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for item in &self.items {
-            if let syn::Item::Impl(block) = item
-                && block.trait_.is_none()
-            {
-                let named = block.items.iter().filter_map(|item| match item {
-                    syn::ImplItem::Fn(f) => Some(f.sig.ident.to_string()),
-                    _ => None,
-                });
-                methods.entry(type_name(&block.self_ty)).or_default().extend(named);
-            }
-        }
-        methods
+    pub fn methods(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.methods
     }
 
     /// The modules of its own crate that it names, itself left out.
@@ -198,14 +190,22 @@ impl Parsed {
         }
         Some(at)
     }
+}
 
-    /// Methods called on `self` where that is of a type, or on something called as the type in small letters,
-    /// by their names.
-    fn calls(&self, of: &str) -> BTreeSet<String> {
-        let mut calls = Calls { of, variable: of.to_lowercase(), inside: false, found: BTreeSet::new() };
-        self.items.iter().for_each(|item| calls.visit_item(item));
-        calls.found
+fn methods_of(items: &[syn::Item]) -> BTreeMap<String, Vec<String>> {
+    let mut methods: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for item in items {
+        if let syn::Item::Impl(block) = item
+            && block.trait_.is_none()
+        {
+            let named = block.items.iter().filter_map(|item| match item {
+                syn::ImplItem::Fn(f) => Some(f.sig.ident.to_string()),
+                _ => None,
+            });
+            methods.entry(type_name(&block.self_ty)).or_default().extend(named);
+        }
     }
+    methods
 }
 
 fn type_name(ty: &syn::Type) -> String {
@@ -286,25 +286,39 @@ impl<'ast> Visit<'ast> for Paths {
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 
-struct Calls<'a> {
-    of: &'a str,
-    variable: String,
-    /// Whether `self` is of the type.
-    inside: bool,
-    found: BTreeSet<String>,
+/// The methods that a file calls, by what it calls them on.
+#[derive(Default)]
+struct Calls {
+    /// The type that `self` is of.
+    inside: String,
+    /// On `self`, by its type.
+    own: BTreeMap<String, BTreeSet<String>>,
+    /// On variables, by their names.
+    on: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl<'ast> Visit<'ast> for Calls<'_> {
+impl Calls {
+    /// Those on `self` where that is of a type, or on something called as the type in small letters, by their names.
+    fn of(&self, of: &str) -> impl Iterator<Item = &String> {
+        self.own.get(of).into_iter().chain(self.on.get(&of.to_lowercase())).flatten()
+    }
+}
+
+impl<'ast> Visit<'ast> for Calls {
     fn visit_item_impl(&mut self, block: &'ast syn::ItemImpl) {
-        let before = std::mem::replace(&mut self.inside, type_name(&block.self_ty) == self.of);
+        let before = std::mem::replace(&mut self.inside, type_name(&block.self_ty));
         visit::visit_item_impl(self, block);
         self.inside = before;
     }
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         if let syn::Expr::Path(receiver) = &*call.receiver
-            && (self.inside && receiver.path.is_ident("self") || receiver.path.is_ident(&self.variable))
+            && let Some(name) = receiver.path.get_ident()
         {
-            self.found.insert(call.method.to_string());
+            let calls = match name == "self" {
+                true => self.own.entry(self.inside.clone()),
+                false => self.on.entry(name.to_string()),
+            };
+            calls.or_default().insert(call.method.to_string());
         }
         visit::visit_expr_method_call(self, call);
     }
@@ -394,10 +408,10 @@ pub fn import_circle(files: &[&Parsed]) -> Vec<String> {
 pub fn call_circle(files: &[&Parsed], of: &str) -> Vec<String> {
     let mut defined: BTreeMap<String, usize> = BTreeMap::new();
     for (at, file) in files.iter().enumerate() {
-        let methods = file.methods().remove(of).unwrap_or_default();
-        defined.extend(methods.into_iter().map(|method| (method, at)));
+        let methods = file.methods().get(of).into_iter().flatten();
+        defined.extend(methods.map(|method| (method.clone(), at)));
     }
-    let called = |file: &&Parsed| file.calls(of).iter().filter_map(|m| defined.get(m).copied()).collect();
+    let called = |file: &&Parsed| file.calls.of(of).filter_map(|m| defined.get(m).copied()).collect();
     Files::new(files, &files.iter().map(called).collect::<Vec<_>>()).largest_circle()
 }
 

@@ -116,10 +116,10 @@ fn import_circles(files: &[Parsed]) -> Sizes {
 fn call_circles(files: &[Parsed]) -> Sizes {
     let mut sizes = Sizes::new();
     for (folder, files) in by_crate(files) {
-        let types: std::collections::BTreeSet<String> =
-            files.iter().flat_map(|file| file.methods().into_keys()).collect();
+        let types: std::collections::BTreeSet<&String> =
+            files.iter().flat_map(|file| file.methods().keys()).collect();
         for of in types {
-            sizes.insert(format!("{folder} {of}"), call_circle(&files, &of).len());
+            sizes.insert(format!("{folder} {of}"), call_circle(&files, of).len());
         }
     }
     sizes
@@ -209,8 +209,8 @@ fn upward_calls(files: &[Parsed]) -> Sizes {
     let engine = by_crate(files).remove("crates/medfs").unwrap_or_default();
     let mut defined: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for file in &engine {
-        for method in file.methods().into_values().flatten() {
-            defined.entry(method).or_default().push(&file.path);
+        for method in file.methods().values().flatten() {
+            defined.entry(method.clone()).or_default().push(&file.path);
         }
     }
     let mut upward = Sizes::new();
