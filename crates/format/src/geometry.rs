@@ -52,6 +52,9 @@ pub struct Geometry {
     pub meta_ino: Ino,
 }
 
+/// Blocks of the largest volume: as many as there are addresses.
+const MOST_BLOCKS: u64 = 1 << 32;
+
 impl Geometry {
     /// Validates the layout fields of a superblock.
     pub fn from_superblock(sb: &RawSuperblock) -> Result<Geometry, FormatError> {
@@ -121,6 +124,9 @@ impl Geometry {
         }
         if u64::from(segment_count) > (self.block_count >> crate::LOG_BLOCKS_PER_SEG) {
             return bad("block_count", format!("{} for {segment_count} segments", self.block_count));
+        }
+        if self.block_count > MOST_BLOCKS {
+            return bad("block_count", format!("{}, more than have addresses", self.block_count));
         }
         Ok(())
     }

@@ -1,26 +1,93 @@
 //! Judging the compressed clusters of a file: their addresses, headers, checksums and content, and the count
 //! of saved blocks.
 //!
-//! A repair takes away what cannot be expanded: the cluster becomes a hole. What is merely counted wrong is
-//! counted anew.
+//! A cluster whose content is damaged stays where it is, like a block that cannot be read: reading it is an error,
+//! which zeros would hide. A repair makes a hole of one whose addresses lead to what is another file's, or to
+//! nothing that a cluster can be. What is merely counted wrong is counted anew.
 
+use crate::address::home;
 use crate::deltas::content_of;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::Judgement;
+use crate::space::Owner;
 use medfs_format::compress::{Cluster, Compression};
 use medfs_format::node::RawInode;
-use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR};
+use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, is_block};
 use std::io;
 use zerocopy::little_endian::U32;
 
+/// Where a cluster is: the slot of its first page, and that page.
+struct ClusterAt<'p> {
+    owner: Owner,
+    page: u64,
+    place: &'p str,
+}
+
+/// What a cluster is found to be.
+enum Judged {
+    Plain,
+    /// It stays as it is, but for addresses. `saved`: its slots that name no block.
+    Sound {
+        saved: u64,
+        is_changed: bool,
+    },
+    Wrong(Code, String),
+}
+
+impl ClusterAt<'_> {
+    /// Judges one cluster; addresses with a flipped bit become the right ones.
+    fn judge(
+        &self,
+        j: &mut Judgement<'_>,
+        f: &FileWalk,
+        slots: &mut [U32],
+        compression: Compression,
+    ) -> io::Result<Judged> {
+        let cluster = addresses(slots);
+        let found = match Cluster::of(&cluster) {
+            Ok(Cluster::Plain) => return Ok(Judged::Plain),
+            Ok(found) => found,
+            Err(wrong) => return Ok(Judged::Wrong(Code::ClusterPlace, wrong.to_owned())),
+        };
+        let sound = |is_changed| Judged::Sound { saved: found.saved(slots.len()), is_changed };
+        if j.unreadable_data(f, &cluster, self.page, self.place)? {
+            return Ok(sound(false));
+        }
+        let Some(wrong) = j.expand(compression, &cluster, found)? else { return Ok(sound(false)) };
+        for (i, slot) in slots.iter_mut().enumerate() {
+            *slot = home(j, self.owner.behind(i), self.page + i as u64, slot.get(), self.place)?.into();
+        }
+        let mended = addresses(slots);
+        if mended != cluster && j.expand(compression, &mended, found)?.is_none() {
+            return Ok(Judged::Sound { saved: found.saved(slots.len()), is_changed: true });
+        }
+        for (i, &addr) in mended.iter().enumerate().filter(|(_, addr)| is_block(**addr)) {
+            let is_in_main = j.image.g.in_main(addr);
+            if !is_in_main || j.space.is_anothers(&mut j.image, addr, self.owner.behind(i))? {
+                return Ok(Judged::Wrong(Code::ClusterContent, wrong));
+            }
+        }
+        let (ClusterAt { page, place, .. }, name) = (self, &f.name);
+        let text = format!("{place} ({name:?}): cluster at page {page}: {wrong}; it stays where it is");
+        j.findings.add(Code::ClusterDamaged, text);
+        Ok(Judged::Sound { saved: found.saved(slots.len()), is_changed: mended != cluster })
+    }
+}
+
+fn addresses(slots: &[U32]) -> Vec<BlockAddr> {
+    slots.iter().map(|slot| slot.get()).collect()
+}
+
 impl Judgement<'_> {
-    /// Judges the clusters whose addresses a node holds, from page `page` on. Tells whether an address was taken away.
+    /// Judges the clusters whose addresses a node holds, from page `page` on; `first` is the first one's slot. Tells
+    /// whether an address was changed.
     pub(crate) fn clusters(
         &mut self,
         f: &mut FileWalk,
         addrs: &mut [U32],
+        first: Owner,
         page: u64,
         place: &str,
     ) -> io::Result<bool> {
@@ -28,33 +95,29 @@ impl Judgement<'_> {
         let pages = compression.cluster_pages();
         let mut changed = false;
         for (i, slots) in addrs.chunks_exact_mut(pages).enumerate() {
-            let first = page + (i * pages) as u64;
-            let cluster: Vec<BlockAddr> = slots.iter().map(|a| a.get()).collect();
-            let wrong = match Cluster::of(&cluster) {
-                Ok(Cluster::Plain) => continue,
-                Ok(found) if self.unreadable_data(f, &cluster, first, place)? => {
-                    f.saved += found.saved(pages);
-                    changed |= self.reserve(f, slots, first, place);
+            let at = ClusterAt { owner: first.behind(i * pages), page: page + (i * pages) as u64, place };
+            let wrong = match at.judge(self, f, slots, compression)? {
+                Judged::Sound { saved, is_changed } => {
+                    f.saved += saved;
+                    changed |= is_changed | self.reserve(f, slots, at.page, place);
                     continue;
                 }
-                Ok(found) => {
-                    let Some(wrong) = self.expand(compression, &cluster, found)? else {
-                        f.saved += found.saved(pages);
-                        changed |= self.reserve(f, slots, first, place);
-                        continue;
-                    };
-                    (Code::ClusterContent, wrong)
-                }
-                Err(wrong) => (Code::ClusterPlace, wrong.to_owned()),
+                Judged::Plain => continue,
+                Judged::Wrong(code, wrong) => (code, wrong),
             };
             let name = &f.name;
-            self.findings.add(wrong.0, format!("{place} ({name:?}): cluster at page {first}: {}", wrong.1));
+            self.findings
+                .add(wrong.0, format!("{place} ({name:?}): cluster at page {}: {}", at.page, wrong.1));
+            let whole = slots[0].get() == COMPRESS_ADDR;
+            f.lost += slots.iter().filter(|a| whole && is_block(a.get())).count() as u64;
+            if whole {
+                self.cuts.add(f.ino, at.page, pages as u64);
+            }
             if self.fix {
-                let whole = cluster[0] == COMPRESS_ADDR;
                 let gone = slots.iter_mut().filter(|a| whole || a.get() == COMPRESS_ADDR);
                 gone.for_each(|a| *a = NULL_ADDR.into());
                 (f.cut, changed) = (true, true);
-            } else if let Ok(found) = Cluster::of(&cluster) {
+            } else if let Ok(found) = Cluster::of(&addresses(slots)) {
                 f.saved += found.saved(pages);
             }
         }

@@ -268,7 +268,7 @@ impl<'r> Bases<'r> {
         }
         let within = (index % addrs.len() as u64) as usize * BLOCK_SIZE;
         let content = content_of(&mut self.compressors, compression, &blocks, addrs.len());
-        let content = content.map_err(|why| (Code::DeltaBase, format!("its cluster: {why}")));
+        let content = content.map_err(|why| (Code::ClusterDamaged, format!("its cluster: {why}")));
         Ok(Some(content.map(|content| {
             let mut page = Block::boxed();
             page.0.copy_from_slice(&content[within..within + BLOCK_SIZE]);

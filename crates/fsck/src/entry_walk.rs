@@ -57,13 +57,31 @@ fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> i
 
 /// Notes an entry that goes, where no inode that can be read stands behind it.
 fn note_lost(w: &mut Judgement<'_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
-    if w.image.g.is_nid(target) && (w.space.nid_reached(target) || w.claim_of(target)?.is_some()) {
+    if !leads_nowhere(w, target)? {
         return Ok(());
     }
     w.losses.lost += 1;
     if w.lost.len() < MOST_NAMES {
         let path = path_below(w, dir, name)?;
         w.lost.push(LostFile { path, ino: target });
+    }
+    Ok(())
+}
+
+/// Whether no inode that can be read has this number.
+pub(crate) fn leads_nowhere(w: &mut Judgement<'_>, target: Ino) -> io::Result<bool> {
+    Ok(!w.image.g.is_nid(target) || !w.space.nid_reached(target) && w.claim_of(target)?.is_none())
+}
+
+/// Takes back that a name was lost: another inode than the entry led to says that it is its own.
+pub(crate) fn is_found(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<()> {
+    if w.lost.is_empty() {
+        return Ok(());
+    }
+    let path = path_below(w, dir, name)?;
+    if let Some(at) = w.lost.iter().position(|lost| lost.path == path) {
+        w.lost.remove(at);
+        w.losses.lost -= 1;
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ macro_rules! codes {
             pub const ALL: &'static [Code] = &[$(Code::$name,)*];
             /// Whether a repair leaves it as it is, where there is nothing else to mend.
             pub fn stays(self) -> bool {
-                matches!(self, Code::UnreadableData | Code::CheckpointTorn)
+                matches!(self, Code::UnreadableData | Code::ClusterDamaged | Code::CheckpointTorn)
             }
             /// How bad it is.
             pub fn severity(self) -> Severity {
@@ -182,6 +182,8 @@ codes! {
     LogAddress = 711, Error;
     /// The device lost or changed nodes of the fsync log after it had ended a flush of them.
     LogUnkept = 712, Error;
+    /// An address that is no block of its file's, and with one bit flipped is one whose summary names the page.
+    AddressBit = 713, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.
@@ -241,8 +243,10 @@ codes! {
     SharedNode = 914, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;
-    /// A compressed cluster that cannot be expanded, or whose checksum is wrong.
+    /// A compressed cluster that cannot be expanded, or whose checksum is wrong, with a block that is another file's.
     ClusterContent = 1002, Error;
+    /// The same where its blocks are its own: they stay where they are, as one that cannot be read does.
+    ClusterDamaged = 1004, Warning;
     /// A block of metadata that cannot be read.
     Unreadable = 1101, Error;
     /// A block of a file's content that cannot be read: it stays where it is, as only its owner can tell what to do.

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod acls;
+mod address;
 mod ahead;
 mod anew;
 mod body;

@@ -62,6 +62,8 @@ impl<'d> Image<'d> {
         image.find_lost_sit(findings)?;
         if rebuilt {
             traits::take(&mut image, findings)?;
+        } else {
+            traits::give_back(&mut image, findings)?;
         }
         Ok(image)
     }

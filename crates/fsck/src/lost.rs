@@ -8,6 +8,7 @@
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
 use crate::entries::{lead_entry_to, remove_entry};
+use crate::entry_walk::{is_found, leads_nowhere};
 use crate::names::{is_encrypted, is_opaque, own_name};
 use crate::reach::{Claim, Verdict, Via};
 use crate::slices::Nids;
@@ -69,7 +70,10 @@ impl Walker<'_, '_> {
                 continue; // it goes where its directory goes
             }
             match self.way(nid, &claim)? {
-                Way::Back | Way::Instead => self.losses.renamed += 1,
+                Way::Back | Way::Instead => {
+                    self.losses.renamed += 1;
+                    is_found(self, claim.parent, &claim.name)?;
+                }
                 Way::Anew => {
                     self.losses.renamed += 1;
                     self.renew_in_lost_and_found(claim.parent)?;
@@ -188,6 +192,7 @@ impl Walker<'_, '_> {
         let file = claim.kind != FileKind::Directory;
         Ok(match self.find(parent, &claim.name)? {
             None => Way::Back,
+            Some(other) if leads_nowhere(self, other)? => Way::Back, // which goes, or has gone
             Some(_) if self.foreign.has(parent, &claim.name) => Way::Instead,
             Some(other) if file && is_mistaken(self, other, parent, &claim.name)? => Way::Instead,
             Some(_) => Way::Lost,

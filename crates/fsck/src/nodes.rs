@@ -6,6 +6,7 @@ use crate::image::CANNOT_BE_READ;
 use crate::judgement::Judgement;
 use crate::names::{bucket, may_be_a_name};
 use crate::reach::Claim;
+use crate::rebuild::Rebuilt;
 use crate::space::Owner;
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH};
@@ -114,9 +115,10 @@ impl Judgement<'_> {
         }
         let mut node = self.node(nid, f.ino, Code::NodeId, place)?;
         if node.is_none()
-            && let Some((addr, mut block, known)) =
+            && let Some(Rebuilt { addr, mut block, known, unplaced }) =
                 self.image.rebuilt(f.ino, nid, offset, f.compression.is_some())?
         {
+            f.unplaced += unplaced;
             let text =
                 format!("{place}: node {nid} is rebuilt from {known} blocks or nodes known to be its own");
             self.findings.add(Code::NodeRebuilt, text);

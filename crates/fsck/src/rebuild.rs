@@ -22,28 +22,37 @@ const MAX_BLOCKS: usize = 1 << 22;
 /// Place of the double indirect node in a file's tree.
 const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
 
+/// A node made anew.
+pub(crate) struct Rebuilt {
+    pub(crate) addr: BlockAddr,
+    pub(crate) block: Box<Block>,
+    /// Blocks or nodes that it names.
+    pub(crate) known: usize,
+    /// Nodes that it may have named: they are lost too.
+    pub(crate) unplaced: u64,
+}
+
 impl Image<'_> {
-    /// A node of a file that could not be read, made anew, with how many blocks or nodes it names; `None`
-    /// where nothing is known of it.
+    /// A node of a file that could not be read, made anew; `None` where nothing is known of it.
     pub(crate) fn rebuilt(
         &mut self,
         ino: Ino,
         nid: Nid,
         offset: u32,
         compressed: bool,
-    ) -> io::Result<Option<(BlockAddr, Box<Block>, usize)>> {
+    ) -> io::Result<Option<Rebuilt>> {
         let entry = self.nat(nid)?;
         let addr = entry.block_addr.get();
         if entry.ino.get() != ino || !self.is_lost_node(nid, addr)? {
             return Ok(None);
         }
         let mut block = Block::boxed();
-        let found = match node_kind(offset) {
-            NodeKind::Direct if !compressed => self.direct_of_summaries(nid, block.view_mut())?,
+        let (known, unplaced) = match node_kind(offset) {
+            NodeKind::Direct if !compressed => (self.direct_of_summaries(nid, block.view_mut())?, 0),
             NodeKind::Indirect => self.indirect_of_footers(ino, nid, offset, block.view_mut())?,
-            _ => 0,
+            _ => (0, 0),
         };
-        Ok((found > 0).then_some((addr, block, found)))
+        Ok((known > 0).then_some(Rebuilt { addr, block, known, unplaced }))
     }
 
     /// Fills a direct node with the blocks that the summaries say are its own; how many.
@@ -73,22 +82,27 @@ impl Image<'_> {
         Ok(self.lost_blocks.as_mut().expect("just found"))
     }
 
-    /// Fills an indirect node with the nodes of the file that say that they were below it; how many.
+    /// Fills an indirect node with the nodes of the file that say that they were below it; how many, and how many of
+    /// the file's nodes are lost too, so that none says where it was.
     fn indirect_of_footers(
         &mut self,
         ino: Ino,
         nid: Nid,
         offset: u32,
         node: &mut RawIndirectNode,
-    ) -> io::Result<usize> {
+    ) -> io::Result<(usize, u64)> {
         let apart = if offset == DOUBLE_INDIRECT { NIDS_PER_BLOCK as u32 + 1 } else { 1 };
-        let mut found = 0;
+        let (mut found, mut unplaced) = (0, 0);
         for index in 0..self.g.nat_blocks() {
             let (block, _) = self.nat_block(index)?;
             let first = index * ENTRIES_PER_BLOCK as u32;
             for (child, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
                 let addr = entry.block_addr.get();
                 if entry.ino.get() != ino || [ino, nid].contains(&child) || !self.g.in_main(addr) {
+                    continue;
+                }
+                if self.is_lost_node(child, addr)? {
+                    unplaced += 1;
                     continue;
                 }
                 let at = *footer(self.cache.get(addr)?);
@@ -100,7 +114,7 @@ impl Image<'_> {
                 }
             }
         }
-        Ok(found)
+        Ok((found, unplaced))
     }
 
     /// Who the summaries say owns a block: a node, and the slot in it.

@@ -51,6 +51,21 @@ impl Owner {
     pub(crate) fn slot(nid: Nid, ofs_in_node: u16, version: u8) -> Owner {
         Owner { nid, ofs_in_node, version, is_node: false }
     }
+
+    /// The slot so many places behind this one.
+    pub(crate) fn behind(self, slots: usize) -> Owner {
+        Owner { ofs_in_node: self.ofs_in_node + slots as u16, ..self }
+    }
+
+    /// Whether a summary names it.
+    fn is_of(&self, sum: &RawSummary) -> bool {
+        sum.nid.get() == self.nid && (self.is_node || sum.ofs_in_node.get() == self.ofs_in_node)
+    }
+
+    /// Whether a summary names it, and its node's version.
+    pub(crate) fn is_now_of(&self, sum: &RawSummary) -> bool {
+        self.is_of(sum) && sum.version == self.version
+    }
 }
 
 /// The record of what was reached.
@@ -141,6 +156,33 @@ impl Space {
         }
         set_bit(&mut self.main, bit);
         Ok(true)
+    }
+
+    /// Whether a block of the main area was claimed already.
+    pub(crate) fn is_claimed(&self, g: &Geometry, addr: BlockAddr) -> bool {
+        test_bit(&self.main, Self::bit(g, addr))
+    }
+
+    /// Whether a block of the main area is no data, was claimed already, or has another owner by its summary, which
+    /// holds it.
+    pub(crate) fn is_anothers(
+        &self,
+        image: &mut Image<'_>,
+        addr: BlockAddr,
+        owner: Owner,
+    ) -> io::Result<bool> {
+        let segno = image.g.segno(addr);
+        let of_nodes = match image.curseg_of(segno) {
+            Some(log) => log >= 3,
+            None => {
+                self.kind(segno) == Kind::Node || image.sit(segno)?.seg_type() >= 3 && !image.sit_lost(segno)
+            }
+        };
+        if of_nodes || self.is_claimed(&image.g, addr) {
+            return Ok(true);
+        }
+        let Some(sum) = recorded(image, addr)? else { return Ok(false) };
+        Ok(!owner.is_of(&sum) && holds(image, &sum, addr, owner.is_node)?)
     }
 
     /// A segment's kind: that of the log writing to it, or what SIT, SSA and the block found first agree on. Where
@@ -281,8 +323,7 @@ impl Space {
             self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))?;
             return Ok(true);
         }
-        let same =
-            sum.nid.get() == owner.nid && (owner.is_node || sum.ofs_in_node.get() == owner.ofs_in_node);
+        let same = owner.is_of(&sum);
         if same && (owner.is_node || sum.version == owner.version) {
             return Ok(true);
         }
@@ -327,6 +368,21 @@ impl Space {
         self.kinds[segno as usize] = Kind::of(owner.is_node);
         self.change_ssa(image, segno, |s| set_owner(&mut s.entries[index], owner))
     }
+}
+
+/// What the summary of a segment of data says of a block of the main area; `None` where that is lost.
+pub(crate) fn recorded(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<RawSummary>> {
+    let (segno, at) = (image.g.segno(addr), image.g.offset_in_seg(addr) as usize);
+    if let Some(log) = image.curseg_of(segno) {
+        let curseg = &image.cursegs[log];
+        return Ok((log < 3 && curseg.known).then(|| curseg.sum.entries[at]));
+    }
+    if image.ssa_lost(segno)? {
+        return Ok(None);
+    }
+    let addr = image.g.ssa_block(segno);
+    let sum: &RawSummaryBlock = image.cache.get(addr)?.view();
+    Ok((sum.footer.entry_type == SUM_TYPE_DATA).then(|| sum.entries[at]))
 }
 
 fn set_owner(entry: &mut RawSummary, owner: Owner) {

@@ -21,6 +21,10 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Inodes that are asked for the seed.
 const ASKED: usize = 1000;
 
+/// Inodes that are asked whether they have extra attributes, and blocks of the NAT that are looked through for them.
+const LEAST_ASKED: u32 = 64;
+const NAT_BLOCKS: u32 = 8;
+
 /// What inodes were seen to have.
 struct Traits {
     features: Feature,
@@ -44,6 +48,55 @@ pub(crate) fn take(image: &mut Image<'_>, findings: &mut Findings) -> io::Result
     let text = format!("superblock: as the inodes are, {}", traits.told(image.raw_sb()));
     findings.add(Code::SuperblockLost, text);
     Ok(())
+}
+
+/// Gives the superblock back the features that inodes make use of, where both copies lack them: zeros in the place
+/// of the features make a valid superblock, without a checksum, whose inodes are all wrong.
+pub(crate) fn give_back(image: &mut Image<'_>, findings: &mut Findings) -> io::Result<()> {
+    let features = image.raw_sb().features();
+    if features.intersects(Feature::SB_CHECKSUM | Feature::EXTRA_ATTR) || !most_have_extra(image)? {
+        return Ok(());
+    }
+    let traits = Traits::of(image)?;
+    let head = image.checkpoint().as_bytes().to_vec();
+    let sb = RawSuperblock::in_block_mut(&mut image.sb);
+    let (uuid, quota) = (sb.uuid, sb.qf_ino);
+    traits.complete(sb, &head);
+    if traits.seed().is_none_or(|(seed, _)| crc::chain(!0, &uuid) == seed) {
+        sb.uuid = uuid;
+    }
+    if quota.iter().any(|ino| ino.get() != 0) {
+        sb.qf_ino = quota;
+    }
+    image.features = sb.features();
+    image.bad_copies = vec![0, 1];
+    let text = format!(
+        "both copies of the superblock lack the features of the inodes: as these are, {}",
+        traits.told(image.raw_sb())
+    );
+    findings.add(Code::SuperblockCopy, text);
+    Ok(())
+}
+
+/// Whether most of the first inodes have extra attributes, as far as they can be read.
+fn most_have_extra(image: &mut Image<'_>) -> io::Result<bool> {
+    let (mut with, mut without) = (0, 0);
+    for index in 0..image.g.nat_blocks().min(NAT_BLOCKS) {
+        let (block, _) = image.nat_block(index)?;
+        for entry in &block.view::<RawNatBlock>().entries {
+            let (ino, addr) = (entry.ino.get(), entry.block_addr.get());
+            if with + without == LEAST_ASKED || !image.g.is_nid(ino) || !image.g.in_main(addr) {
+                continue;
+            }
+            let block = image.cache.get(addr)?;
+            let inode: &RawInode = block.view();
+            if (footer(block).nid.get(), footer(block).ino.get()) == (ino, ino) {
+                let has = inode.extra().is_some() && inode.possible_slots(true).is_some();
+                if has { with += 1 } else { without += 1 }
+            }
+        }
+    }
+    Ok(with > without)
 }
 
 impl Traits {

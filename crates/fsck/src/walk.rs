@@ -7,6 +7,7 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose
 //! link count is not 1, and for each name of the directory in hand.
 
+use crate::address::home;
 use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
@@ -231,6 +232,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             last_page: None,
             cut: false,
             lost: 0,
+            unplaced: 0,
             doubtful: checksum_wrong,
         };
         self.find_lost_zone(&f, inode);
@@ -294,20 +296,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         let slots = inode.slots(self.rules.flexible());
         let in_inode = slots.area() / cluster * cluster;
         let place = format!("inode {}", f.ino);
-        self.clusters(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], 0, &place)?;
-        let version = self.image.nat(f.ino)?.version;
-        let mut page = 0u64;
-        for i in 0..in_inode {
-            let addr = inode.i_addr[slots.extra + i].get();
-            if addr != NULL_ADDR
-                && !self.data(f, Owner::slot(f.ino, i as u16, version), page + i as u64, addr, &place)?
-            {
-                inode.i_addr[slots.extra + i] = NULL_ADDR.into();
-                f.lost += 1;
-                self.cuts.add(f.ino, page + i as u64, 1);
-            }
-        }
-        page += in_inode as u64;
+        let first = Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version);
+        self.slots(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], first, 0, &place)?;
+        let mut page = in_inode as u64;
         let n = NIDS_PER_BLOCK as u32;
         let (each, n_pages) = (f.addrs_per_block as u64, NIDS_PER_BLOCK as u64);
         let pages = [each, each * n_pages, each * n_pages * n_pages];
@@ -335,24 +326,37 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn direct(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let place = format!("inode {}, node {nid}", f.ino);
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
-        let (count, version) = (f.addrs_per_block, self.image.nat(nid)?.version);
-        let addrs = &mut block.view_mut::<RawDirectNode>().addr[..count];
-        let mut changed = self.clusters(f, addrs, page, &place)?;
-        for slot in 0..count {
-            let data = block.view::<RawDirectNode>().addr[slot].get();
-            if data != NULL_ADDR
-                && !self.data(f, Owner::slot(nid, slot as u16, version), page + slot as u64, data, &place)?
-            {
-                block.view_mut::<RawDirectNode>().addr[slot] = NULL_ADDR.into();
-                f.lost += 1;
-                self.cuts.add(f.ino, page + slot as u64, 1);
-                changed = true;
-            }
-        }
-        if changed {
+        let first = Owner::slot(nid, 0, self.image.nat(nid)?.version);
+        let addrs = &mut block.view_mut::<RawDirectNode>().addr[..f.addrs_per_block];
+        if self.slots(f, addrs, first, page, &place)? {
             self.write(addr, &block, Cause::Node)?;
         }
         Ok(true)
+    }
+
+    /// The addresses that a node holds of the pages from `page` on; `first` is the first one's slot. Whether one
+    /// changed.
+    fn slots(
+        &mut self,
+        f: &mut FileWalk,
+        addrs: &mut [U32],
+        first: Owner,
+        page: u64,
+        place: &str,
+    ) -> io::Result<bool> {
+        let mut changed = self.clusters(f, addrs, first, page, place)?;
+        for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
+            let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
+            let addr = home(self, owner, page, named, place)?;
+            let stays = self.data(f, owner, page, addr, place)?;
+            if !stays {
+                f.lost += 1;
+                self.cuts.add(f.ino, page, 1);
+            }
+            *slot = if stays { addr } else { NULL_ADDR }.into();
+            changed |= slot.get() != named;
+        }
+        Ok(changed)
     }
 
     fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
@@ -381,7 +385,20 @@ impl<'d, 'p> Walker<'d, 'p> {
     ) -> io::Result<bool> {
         let place = format!("inode {}, indirect node {nid}", f.ino);
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
+        let unplaced = std::mem::take(&mut f.unplaced);
+        f.lost += unplaced;
         let mut changed = false;
+        if unplaced > 0 {
+            let nids = block.view::<RawIndirectNode>().nid.map(|nid| nid.get());
+            let mut at = page;
+            for same in nids.chunk_by(|a, b| (*a == 0) == (*b == 0)) {
+                let pages = same.len() as u64 * each;
+                if same[0] == 0 {
+                    self.cuts.add(f.ino, at, pages);
+                }
+                at += pages;
+            }
+        }
         for i in 0..NIDS_PER_BLOCK {
             let child = block.view::<RawIndirectNode>().nid[i].get();
             if child != 0 && !visit(self, f, i as u32, child)? {

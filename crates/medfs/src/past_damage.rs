@@ -16,9 +16,13 @@ use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
 use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{Advise, FileFlags};
-use medfs_format::path::NodePath;
-use medfs_format::{BLOCK_SIZE, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use medfs_format::node::{Advise, FileFlags, RawDirectNode, RawInode};
+use medfs_format::path::{NodeKind, NodePath, node_kind};
+use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_DATA};
+use medfs_format::{
+    BLOCK_SIZE, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, Structure, is_block,
+};
+use medfs_store::node_offset;
 use std::ops::Range;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -45,6 +49,57 @@ pub struct Unreadable {
 
 /// An entry, or a gap.
 pub type Listed = Result<DirEntry, Unreadable>;
+
+/// The summaries that say whose the blocks are: that of the segment in hand.
+#[derive(Default)]
+struct Owners(Option<(SegNo, Box<RawSummaryBlock>)>);
+
+impl Owners {
+    /// `Corrupt` where the block of a slot is another one's: its summary names that, and it names the block too. One
+    /// of the two addresses has a flipped bit, and it is not the one that the summary knows.
+    fn check(&mut self, tree: &Tree, slot: &Slot) -> Result<()> {
+        let addr = slot.addr();
+        if !tree.geo.in_main(addr) {
+            return Ok(());
+        }
+        let (segno, at) = (tree.geo.segno(addr), tree.geo.offset_in_seg(addr) as usize);
+        if self.0.as_ref().is_none_or(|(held, _)| *held != segno) {
+            // Where it cannot be read, nobody contradicts.
+            let Ok(summary) = tree.segs.lock().summary(&tree.io, segno) else { return Ok(()) };
+            self.0 = Some((segno, summary));
+        }
+        let Some((_, summary)) = &self.0 else { return Ok(()) };
+        let (entry, own) = (&summary.entries[at], (slot.node.nid, slot.offset));
+        let (nid, offset) = (entry.nid.get(), entry.ofs_in_node.get());
+        if summary.footer.entry_type != SUM_TYPE_DATA || (nid, offset) == own || !tree.geo.is_nid(nid) {
+            return Ok(());
+        }
+        if !names(tree, (nid, offset), addr).unwrap_or(false) {
+            return Ok(());
+        }
+        let value = format!("{addr}, a block of node {nid} (entry {offset})");
+        Err(FormatError::corrupt(Structure::DirectNode, slot.node.nid, "address", value).into())
+    }
+}
+
+/// Whether a slot of a node names a block. Only the node is looked at: the caller may hold its file's lock.
+fn names(tree: &Tree, (nid, offset): (Nid, u16), addr: BlockAddr) -> Result<bool> {
+    let node = tree.nodes.get(&tree.io, &tree.nat, nid)?;
+    let kind = node_kind(node_offset(&node));
+    Ok(node.read(|d| match kind {
+        NodeKind::Inode => {
+            let inode: &RawInode = d.block.view();
+            let slots = inode.possible_slots(tree.flexible_inline_xattr());
+            let slots = slots.filter(|slots| usize::from(offset) < slots.addrs());
+            slots.is_some_and(|slots| inode.i_addr[slots.extra + usize::from(offset)].get() == addr)
+        }
+        NodeKind::Direct => {
+            let node: &RawDirectNode = d.block.view();
+            node.addr.get(usize::from(offset)).is_some_and(|held| held.get() == addr)
+        }
+        NodeKind::Indirect | NodeKind::Xattr => false,
+    }))
+}
 
 /// What comes next in a file.
 enum Step {
@@ -76,9 +131,9 @@ impl<'v> PastDamage<'v> {
     /// `false`.
     pub fn read(&self, ino: Ino, emit: &mut dyn FnMut(Piece<'_>) -> bool) -> Result<()> {
         let size = self.tree.getattr(ino)?.size;
-        let mut index = 0;
+        let (mut index, mut owners) = (0, Owners::default());
         while index < size.div_ceil(PAGE) {
-            let (end, goes_on) = match self.next_step(ino, index)? {
+            let (end, goes_on) = match self.next_step(ino, index, &mut owners)? {
                 Step::Hole(end) => (end, true),
                 Step::Lost(pages, error) => {
                     let bytes = pages.start * PAGE..pages.end.saturating_mul(PAGE).min(size);
@@ -139,7 +194,7 @@ impl<'v> PastDamage<'v> {
     }
 
     /// What page `index` is, with those behind it that are the same, as far as one node tells.
-    fn next_step(&self, ino: Ino, index: u64) -> Result<Step> {
+    fn next_step(&self, ino: Ino, index: u64, owners: &mut Owners) -> Result<Step> {
         let inode = self.tree.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
@@ -153,13 +208,13 @@ impl<'v> PastDamage<'v> {
         };
         let addrs = slot.addrs(usize::MAX);
         let mut end = index;
-        let first = match self.has_content(&inode, &state, &slot, index) {
+        let first = match self.has_content(&inode, &state, &slot, index, owners) {
             Ok(first) => first,
             Err(error) if self.tree.is_damage(&error) => return Ok(Step::Lost(index..index + 1, error)),
             Err(error) => return Err(error),
         };
         while end < index + addrs.len() as u64 {
-            match slot.step_to(end).map(|slot| self.has_content(&inode, &state, &slot, end)) {
+            match slot.step_to(end).map(|slot| self.has_content(&inode, &state, &slot, end, owners)) {
                 Some(Ok(next)) if next.is_some() == first.is_some() => end = next.unwrap_or(end + 1),
                 _ => break,
             }
@@ -168,10 +223,21 @@ impl<'v> PastDamage<'v> {
     }
 
     /// The page behind the content that begins with a page, or `None` for a hole.
-    fn has_content(&self, inode: &Inode, state: &InodeState, slot: &Slot, index: u64) -> Result<Option<u64>> {
+    fn has_content(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        slot: &Slot,
+        index: u64,
+        owners: &mut Owners,
+    ) -> Result<Option<u64>> {
         if let Some(behind) = self.tree.end_of_cluster(inode, slot, index) {
+            for slot in (index..behind).filter_map(|page| slot.step_to(page)) {
+                owners.check(self.tree, &slot)?;
+            }
             return Ok(Some(behind));
         }
+        owners.check(self.tree, slot)?;
         let addr = slot.addr();
         let written = is_block(addr)
             || state.pages.is_dirty(index)

@@ -407,7 +407,7 @@ fn every_code_has_a_fault() {
         let made_elsewhere = crate::common::is_of_deltas(**code) || crate::common::is_of_clusters(**code);
         made_elsewhere
             || crate::common::is_of_medium(**code)
-            || **code == Code::Acl
+            || [Code::Acl, Code::AddressBit].contains(code)
             || [Code::CheckpointHeader, Code::CheckpointOlder, Code::CheckpointTorn].contains(code)
     };
     for code in Code::ALL.iter().filter(|c| !fatal(c) && !elsewhere(c)) {

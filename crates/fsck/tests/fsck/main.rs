@@ -4,6 +4,7 @@
 
 mod common;
 
+mod address;
 mod alarms;
 mod clean;
 mod clusters;

@@ -379,3 +379,45 @@ fn a_volume_that_waits_for_its_nvram_is_left_alone() {
         }
     }
 }
+
+/// Of volumes without a checksum of the superblock, what says which features they have is zeros in both copies.
+#[test]
+fn features_that_both_copies_lack_are_those_of_the_inodes() {
+    let bed = Bed::new();
+    for options in [&[][..], &["-O", "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr"]] {
+        let image = bed.mkfs("features.img", 80, options);
+        bed.sload(&image, &bed.tree());
+        let dev = load(&image);
+        let model = shown(dev.snapshot());
+        let damaged = dev.snapshot();
+        for copy in 0..2 {
+            let mut block = read_block(&damaged, copy).unwrap();
+            block.0[6 * 512..7 * 512].fill(0);
+            damaged.write(copy, &[&block], META).unwrap();
+        }
+        let repaired = repair(&damaged, &Options::default(), &mut |_| {}).unwrap();
+        assert_eq!(repaired.before.losses, Default::default(), "{:?}", repaired.before.findings);
+        assert_eq!(repaired.after.findings, [], "{options:?}");
+        let files = model.inodes().filter(|(_, inode)| !inode.is_dir()).count() as u64;
+        let kept = Kept::count(&model, &Arc::new(damaged.snapshot()));
+        assert_eq!(kept, Kept { in_place: files, ..Kept::default() }, "{options:?}");
+        assert_eq!(superblock(&damaged).uuid, superblock(&dev).uuid);
+        bed.judge(&damaged).unwrap_or_else(|e| panic!("{options:?}: {e}"));
+    }
+}
+
+/// A number of blocks that nothing can have would be copied over the sound superblock, and overflow what counts bytes.
+#[test]
+fn more_blocks_than_have_addresses_are_no_superblock() {
+    let bed = Bed::new();
+    let dev = load(&bed.mkfs("blocks.img", 80, &[]));
+    let mut block = read_block(&dev, 0).unwrap();
+    for bit in 33..64 {
+        let sb = RawSuperblock::in_block_mut(&mut block);
+        let count = sb.block_count.get();
+        sb.block_count = (count | 1 << bit).into();
+        assert!(sb.validate().is_err(), "bit {bit}");
+        sb.block_count = count.into();
+        assert!(sb.validate().is_ok());
+    }
+}
