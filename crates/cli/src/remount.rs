@@ -12,7 +12,7 @@ use crate::exit::{self, Coded};
 use crate::options;
 use crate::trace::tap::Tap;
 use anyhow::{Result, bail};
-use medfs::{MountOptions, Survivor};
+use medfs::{DurabilityMode, MountOptions, Survivor};
 use medfs_fuse::{MountConfig, control};
 
 /// Options of the kernel's FUSE driver, which `mount(8)` reads from its list of mounts and hands over.
@@ -107,9 +107,11 @@ impl InForce {
         if volume.survivor == Survivor::Auto {
             volume.survivor = self.volume.survivor.clone();
         }
-        // The kernel carries these out.
+        // The kernel carries these out: `sync` by an fsync behind each write, which `durability=adaptive` puts off.
         volume.read_only = self.volume.read_only;
-        (volume.sync, volume.dirsync) = (self.volume.sync, self.volume.dirsync);
+        if self.volume.durability == DurabilityMode::Posix {
+            (volume.sync, volume.dirsync) = (self.volume.sync, self.volume.dirsync);
+        }
         Ok(volume != self.volume)
     }
 }

@@ -29,13 +29,14 @@ use crate::map::Map;
 use crate::map::inode::Scope;
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{self, DirFsync, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
+use crate::options::{self, DirFsync, DurabilityMode, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
 use crate::profile::table::{MOST_FILES, Profiles};
 use crate::stats::Counters;
 use crate::tree::Tree;
 use crate::tree::name_journal::NameJournal;
 use crate::xref::Xref;
 use medfs_device::BlockDevice;
+use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::RawInode;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
@@ -188,10 +189,18 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Sur
     if let Some(log) = log {
         log.after_roll_forward(commit)?;
     }
-    if !log.is_some_and(Survivor::is_pending) && commit.has_changes_to_commit() {
+    if !log.is_some_and(Survivor::is_pending) && (commit.has_changes_to_commit() || leaves_no_trace(commit)) {
         commit.checkpoint_now()?;
     }
     if commit.opts.seal { Ok(commit.allow_seals()?) } else { Ok(()) }
+}
+
+/// Whether a log elsewhere may follow the checkpoint in force ([`survivor`]), and this mount may change what that
+/// log would be replayed over, and leave the checkpoint in force: where pages are overwritten in their places.
+fn leaves_no_trace(commit: &Commit) -> bool {
+    let is_unmounted = commit.cp.lock().header.flags().contains(CpFlags::UMOUNT);
+    let overwrites = commit.opts.in_place.is_some_and(|policies| !policies.is_empty());
+    !is_unmounted && overwrites && commit.opts.durability == DurabilityMode::Posix && !commit.is_read_only()
 }
 
 /// Features that mount read-write.

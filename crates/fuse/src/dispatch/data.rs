@@ -83,8 +83,9 @@ impl Content<'_> {
             // For O_SYNC and O_DSYNC the kernel asks for an fsync only of what went through its cache.
             self.0.files.fsync_now(ino, arg.flags as i32 & libc::O_SYNC != libc::O_SYNC)?;
         }
-        if arg.fh & PAST_CACHE != 0 {
-            // Others may have read the pages into their cache since the kernel dropped them for this write.
+        if arg.fh & PAST_CACHE != 0 && !cached {
+            // Others may have read the pages into their cache since the kernel dropped them for this write. What comes
+            // from the cache waits for this reply there: to drop it would never end.
             let drop_pages =
                 || self.0.notifier.inval_range(request.nodeid(), arg.offset, written.max(1) as u64);
             pool.with_spare_worker(request.nodeid(), drop_pages)??;

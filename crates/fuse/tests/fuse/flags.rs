@@ -237,3 +237,21 @@ fn a_mount_option_makes_all_directories_synchronous() {
     check_names_are_durable(&m);
     m.finish();
 }
+
+/// The page that msync(2) waits for comes from the kernel's cache by a handle that goes past it.
+#[test]
+fn a_mapping_of_a_synchronous_file_is_written() {
+    on_each_transport(|m| {
+        let path = m.path("f");
+        fs::write(&path, [b'x'; 8192]).unwrap();
+        chattr("+S", &path);
+        let store = "import mmap, os, sys\nm = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)\nm[0:4] = b'mmap'\nm.flush()";
+        let mut child = std::process::Command::new("python3").args(["-c", store]).arg(&path).spawn().unwrap();
+        let ended = (0..400).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            child.try_wait().unwrap()
+        });
+        assert!(ended.expect("msync returns").success());
+        assert!(fs::read(&path).unwrap().starts_with(b"mmapx"));
+    });
+}

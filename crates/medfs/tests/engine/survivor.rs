@@ -224,10 +224,12 @@ fn of_two_mounts_with_one_uuid_one_has_the_log() {
     assert_eq!(names(a.logs.path()).len(), 1, "the first one's is there");
 }
 
-/// A device that panics where the first page of the file is read that [`Killed::new`] makes durable.
+/// A device that panics where the first page of the file is read that [`Killed::new`] makes durable, or where it is
+/// flushed.
 struct Panics {
     inner: Arc<MemDevice>,
     on: AtomicBool,
+    flushed: AtomicBool,
 }
 
 impl BlockDevice for Panics {
@@ -244,6 +246,7 @@ impl BlockDevice for Panics {
         self.inner.write(addr, blocks, tag)
     }
     fn flush(&self) -> io::Result<()> {
+        assert!(!self.flushed.load(Ordering::Relaxed), "as the test wants it");
         self.inner.flush()
     }
     fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
@@ -254,10 +257,43 @@ impl BlockDevice for Panics {
     }
 }
 
+/// What ends the process in the checkpoint behind the last record is no fault of that record.
+#[test]
+fn a_process_that_ends_while_the_replay_becomes_durable_leaves_nothing_out() {
+    let killed = Killed::new();
+    let (on, flushed) = (AtomicBool::new(false), AtomicBool::new(true));
+    let device = Arc::new(Panics { inner: killed.device.clone(), on, flushed });
+    for _ in 0..4 {
+        let (device, logs) = (device.clone(), killed.logs.path().to_owned());
+        let mounted = std::thread::spawn(move || drop(mount_on(device, &logs, ""))).join();
+        assert!(mounted.is_err(), "the checkpoint flushes");
+    }
+    let v = killed.mount("");
+    assert_eq!((told(&v).replayed, told(&v).failed), (3, 0), "{:?}", told(&v).told);
+    assert_eq!(Killed::found(&v), 3);
+}
+
+/// A write over a page in its place leaves no node behind the checkpoint that would tell of it.
+#[test]
+fn a_log_is_void_after_pages_were_overwritten_in_their_places() {
+    let killed = Killed::of(blank(64, medfs_format::superblock::Feature::empty()));
+    let v = open_with(killed.device.clone(), "in_place=force", Arc::new(ManualClock::new(START)));
+    let old = at(&v, "old").unwrap().ino;
+    write(&v, old, 0, b"newer");
+    v.fsync(old, true).unwrap();
+    drop(v);
+    killed.is_set_aside("is older than the volume");
+    let v = killed.mount("");
+    let mut bytes = [0; 5];
+    v.read(at(&v, "old").unwrap().ino, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"newer");
+}
+
 #[test]
 fn an_operation_that_ends_the_process_twice_is_left_out_and_named() {
     let killed = Killed::new();
-    let device = Arc::new(Panics { inner: killed.device.clone(), on: AtomicBool::new(true) });
+    let (on, flushed) = (AtomicBool::new(true), AtomicBool::new(false));
+    let device = Arc::new(Panics { inner: killed.device.clone(), on, flushed });
     let logs = killed.logs.path().to_owned();
     for _ in 0..2 {
         let (device, logs) = (device.clone(), logs.clone());

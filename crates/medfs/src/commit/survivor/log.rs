@@ -3,9 +3,11 @@
 //! Layout: two places for the head, 512 bytes apart, written by turns; from byte 4096 on the records, one behind
 //! the other, each at a multiple of 8 bytes. A record is its fields and data with a header in front, which is
 //! written last and has a checksum of all. Numbers are little endian.
-//! Invariants: records have consecutive numbers, and a number is never used again in a file; so what is left of
-//! earlier records behind the last one is not taken for one. The process may end between any two instructions:
-//! the head in force is then the older or the newer one, and at most the last record is torn.
+//! Invariants: records have consecutive numbers, and a number is never used again in a file. What is a record is
+//! known by a secret, which the head has and nobody else can read, and which is another one each time the log
+//! begins anew. So what is left behind the last record is not taken for one, whatever users wrote into their
+//! files. The process may end between any two instructions: the head in force is then the older or the newer one,
+//! and at most the last record is torn.
 //! Locks: none; the caller has the file for itself, among processes by a lock of the file.
 
 use super::record::{Encoded, Take};
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// Where the records begin.
 pub(super) const START: u64 = 4096;
-const MAGIC: &[u8; 8] = b"medfsSL1";
+const MAGIC: &[u8; 8] = b"medfsSL2";
 const HEAD: usize = 120;
 const HEAD_STRIDE: u64 = 512;
 const RECORD_MAGIC: u32 = 0x5256_5553;
@@ -46,10 +48,33 @@ pub(super) struct Mark {
     pub(super) number: u64,
 }
 
+/// What nobody knows who cannot read the log.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Secret([u8; 16]);
+
+impl Secret {
+    fn new() -> Secret {
+        Secret(uuid::Uuid::new_v4().into_bytes())
+    }
+
+    /// What a record begins with.
+    fn magic(self) -> u32 {
+        RECORD_MAGIC ^ u32::from_le_bytes(self.0[..4].try_into().expect("four bytes"))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// What the head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     pub(super) uuid: [u8; 16],
+    /// What its records are known by.
+    pub(super) secret: Secret,
     /// Grows with each head.
     pub(super) update: u64,
     /// The checkpoint that was durable when this was written.
@@ -101,6 +126,7 @@ impl Head {
         let mut bytes = Vec::with_capacity(HEAD);
         bytes.extend(MAGIC);
         bytes.extend(self.uuid);
+        bytes.extend(self.secret.0);
         bytes.extend(self.update.to_le_bytes());
         for mark in [self.base, self.intent] {
             [mark.version, mark.at, mark.number].iter().for_each(|n| bytes.extend(n.to_le_bytes()));
@@ -121,6 +147,7 @@ impl Head {
         let mut take = Take(&body[MAGIC.len()..]);
         Some(Head {
             uuid: take.array()?,
+            secret: Secret(take.array()?),
             update: take.u64()?,
             base: Mark::of(&mut take)?,
             intent: Mark::of(&mut take)?,
@@ -150,7 +177,7 @@ impl Log {
         let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
         lock(&file)?;
         let base = Mark { version, at: START, number: 1 };
-        let head = Head { uuid, base, ..Head::default() };
+        let head = Head { uuid, secret: Secret::new(), base, ..Head::default() };
         let mut log = Log { file, path: path.to_owned(), head, end: START, number: 1 };
         log.write_head()?;
         Ok(log)
@@ -189,7 +216,7 @@ impl Log {
         if end > limit || effect.len() > MOST {
             return Ok(false);
         }
-        let header = header(self.number, time, [&effect.fields, effect.data]);
+        let header = header(self.head.secret, self.number, time, [&effect.fields, effect.data]);
         let behind = self.end + RECORD as u64;
         if effect.len() <= SMALL {
             let whole = [&header[..], &effect.fields, effect.data].concat();
@@ -214,13 +241,18 @@ impl Log {
         if !fill(&self.file, &mut header, at)? {
             return Ok(None);
         }
-        let Some(Header { len, crc, skipped, number, time }) = Header::of(&header) else { return Ok(None) };
+        let secret = self.head.secret;
+        let Some(Header { len, crc, skipped, number, time }) = Header::of(&header, secret) else {
+            return Ok(None);
+        };
         let room = self.file.metadata()?.len().saturating_sub(at + RECORD as u64);
         if len as u64 > room {
             return Ok(None);
         }
         let mut bytes = vec![0; len];
-        if !fill(&self.file, &mut bytes, at + RECORD as u64)? || checksum(number, time, &[&bytes]) != crc {
+        if !fill(&self.file, &mut bytes, at + RECORD as u64)?
+            || checksum(secret, number, time, &[&bytes]) != crc
+        {
             return Ok(None);
         }
         let end = at + size_on_file(len);
@@ -245,7 +277,7 @@ impl Log {
         loop {
             let got = read_full(&self.file, &mut piece, at)?;
             for within in (0..got.saturating_sub(7)).step_by(8) {
-                let looks = piece[within..within + 4] == RECORD_MAGIC.to_le_bytes();
+                let looks = piece[within..within + 4] == self.head.secret.magic().to_le_bytes();
                 let at = at + within as u64;
                 if looks && self.any_at(at)?.is_some_and(|record| record.number >= self.number) {
                     return Ok(true);
@@ -266,7 +298,7 @@ impl Log {
     /// Begins anew behind a checkpoint that has all of it.
     pub(super) fn empty(&mut self, version: u64) -> io::Result<()> {
         let base = Mark { version, at: START, number: self.number };
-        self.head = Head { base, suspect: 0, tries: 0, ..self.head };
+        self.head = Head { base, secret: Secret::new(), suspect: 0, tries: 0, ..self.head };
         self.write_head()?;
         self.end = START;
         Ok(())
@@ -346,8 +378,9 @@ fn size_on_file(len: usize) -> u64 {
     (RECORD + len).next_multiple_of(8) as u64
 }
 
-fn checksum(number: u64, time: Timestamp, parts: &[&[u8]]) -> u32 {
+fn checksum(secret: Secret, number: u64, time: Timestamp, parts: &[&[u8]]) -> u32 {
     let mut hasher = Hasher::new();
+    hasher.update(&secret.0);
     hasher.update(&number.to_le_bytes());
     hasher.update(&time.secs.to_le_bytes());
     hasher.update(&time.nanos.to_le_bytes());
@@ -366,22 +399,53 @@ struct Header {
 
 impl Header {
     /// `None` where the bytes are none.
-    fn of(bytes: &[u8; RECORD]) -> Option<Header> {
+    fn of(bytes: &[u8; RECORD], secret: Secret) -> Option<Header> {
         let mut take = Take(bytes);
         let (magic, len, crc) = (take.u32()?, take.u32()? as usize, take.u32()?);
         let (skipped, number, time) = (take.u32()? != 0, take.u64()?, take.time()?);
-        (magic == RECORD_MAGIC && len <= MOST).then_some(Header { len, crc, skipped, number, time })
+        (magic == secret.magic() && len <= MOST).then_some(Header { len, crc, skipped, number, time })
     }
 }
 
-fn header(number: u64, time: Timestamp, parts: [&[u8]; 2]) -> [u8; RECORD] {
+fn header(secret: Secret, number: u64, time: Timestamp, parts: [&[u8]; 2]) -> [u8; RECORD] {
     let len = (parts[0].len() + parts[1].len()) as u32;
     let mut bytes = [0; RECORD];
-    bytes[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
+    bytes[..4].copy_from_slice(&secret.magic().to_le_bytes());
     bytes[4..8].copy_from_slice(&len.to_le_bytes());
-    bytes[8..12].copy_from_slice(&checksum(number, time, &parts).to_le_bytes());
+    bytes[8..12].copy_from_slice(&checksum(secret, number, time, &parts).to_le_bytes());
     bytes[16..24].copy_from_slice(&number.to_le_bytes());
     bytes[24..32].copy_from_slice(&time.secs.to_le_bytes());
     bytes[32..36].copy_from_slice(&time.nanos.to_le_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Users' data may be what a record would be, at any place and with any number: nobody knows the secret.
+    #[test]
+    fn what_users_wrote_is_no_record() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log");
+        let mut log = Log::create(&path, [1; 16], 1).expect("made");
+        let time = Timestamp { secs: 1, nanos: 0 };
+        let forged = |number: u64| {
+            let data = [7; 24];
+            [&header(Secret::default(), number, time, [&[], &data])[..], &data].concat()
+        };
+        let data: Vec<u8> = (2..200).flat_map(forged).collect();
+        let effect = |data| Encoded { fields: Vec::new(), data };
+        assert!(log.append(time, &effect(&data), u64::MAX).expect("written"));
+        log.empty(2).expect("begun anew");
+        // As long as that what follows is a forged record.
+        assert!(log.append(time, &effect(&[0; 64 - RECORD + 40]), u64::MAX).expect("written"));
+        let (end, number) = (log.end, log.number);
+        assert_eq!((end - START - RECORD as u64) % 64, 0);
+        drop(log);
+        let mut log = Log::open(&path).expect("it opens").expect("it is there");
+        let base = log.head.base;
+        assert_eq!(log.find_end(base).expect("read"), Some(1));
+        assert_eq!((log.end, log.number), (end, number));
+    }
 }

@@ -83,6 +83,12 @@ impl Survivor {
                 }
             }
         }
+        // All are done: what ends the process from here on is none of them.
+        {
+            let log = &mut self.state.lock().log;
+            (log.head.suspect, log.head.tries) = (0, 0);
+            log.write_head()?;
+        }
         on.nat.keep(BTreeSet::new());
         replay.held.iter().for_each(|&ino| drop(on.release(ino, 1)));
         self.say(match failed {
