@@ -7,6 +7,7 @@
 //! Invariant: on a read-only mount nothing is written.
 
 use crate::cluster::{ClusterBlocks, Clusters};
+use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::flush::FlushPolicy;
 use crate::commit::fsync::FromBelow;
 use crate::commit::nvram::{Pending, pending};
@@ -189,8 +190,12 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Sur
     if let Some(log) = log {
         log.after_roll_forward(commit)?;
     }
-    if !log.is_some_and(Survivor::is_pending) && (commit.has_changes_to_commit() || leaves_no_trace(commit)) {
-        commit.checkpoint_now()?;
+    if !log.is_some_and(Survivor::is_pending) {
+        if commit.has_changes_to_commit() {
+            commit.checkpoint_now()?;
+        } else if leaves_no_trace(commit) {
+            CheckpointSink.though_unchanged(commit)?;
+        }
     }
     if commit.opts.seal { Ok(commit.allow_seals()?) } else { Ok(()) }
 }

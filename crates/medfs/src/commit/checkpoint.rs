@@ -77,10 +77,15 @@ impl CheckpointSink {
         written.and(committed)
     }
 
+    /// One where nothing changed: its version tells that the volume was mounted.
+    pub(crate) fn though_unchanged(self, tree: &Tree) -> Result<()> {
+        again(tree, false)
+    }
+
     /// The same, in both packs: where either is damaged afterwards, the other says the same.
     pub(crate) fn for_unmount_in_both_packs(self, tree: &Tree) -> Result<()> {
         let written = tree.write_back_all();
-        let committed = checkpoint(tree, true).and_then(|()| again(tree));
+        let committed = checkpoint(tree, true).and_then(|()| again(tree, true));
         if committed.is_ok() {
             tree.closed.store(true, Ordering::Release);
         }
@@ -88,12 +93,12 @@ impl CheckpointSink {
     }
 }
 
-/// Writes the checkpoint of an unmount once more, into the other pack.
-fn again(tree: &Tree) -> Result<()> {
+/// Writes a checkpoint of what is durable, into the other pack.
+fn again(tree: &Tree, unmount: bool) -> Result<()> {
     let mut cp = tree.cp.lock();
     let _ops = tree.ops.alone();
     tree.check_writable()?;
-    let result = write_pack(tree, &mut cp, true);
+    let result = write_pack(tree, &mut cp, unmount);
     if let Err(error) = &result {
         tree.io.stop_writing(&format!("a checkpoint failed: {error}"));
     }
