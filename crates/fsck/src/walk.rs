@@ -7,7 +7,7 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose
 //! link count is not 1, and for each name of the directory in hand.
 
-use crate::address::home;
+use crate::address::{home, node_home};
 use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
@@ -348,8 +348,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
             let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
             let addr = home(self, owner, page, named, place)?;
-            let stays = self.data(f, owner, page, addr, place)?;
-            if !stays {
+            let stays = addr != NULL_ADDR && self.data(f, owner, page, addr, place)?;
+            if !stays && addr != NULL_ADDR {
                 f.lost += 1;
                 self.cuts.add(f.ino, page, 1);
             }
@@ -361,7 +361,7 @@ impl<'d, 'p> Walker<'d, 'p> {
 
     fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let each = f.addrs_per_block as u64;
-        self.children(f, nid, offset, page, each, |w, f, i, child| {
+        self.children(f, (nid, offset, 1), page, each, |w, f, i, child| {
             w.direct(f, child, offset + 1 + i, page + u64::from(i) * each)
         })
     }
@@ -369,16 +369,16 @@ impl<'d, 'p> Walker<'d, 'p> {
     fn double_indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let n = NIDS_PER_BLOCK as u32;
         let each = (f.addrs_per_block * NIDS_PER_BLOCK) as u64;
-        self.children(f, nid, offset, page, each, |w, f, i, child| {
+        self.children(f, (nid, offset, n + 1), page, each, |w, f, i, child| {
             w.indirect(f, child, offset + 1 + i * (n + 1), page + u64::from(i) * each)
         })
     }
 
+    /// The nodes below an indirect node; they are `apart` by their offsets.
     fn children(
         &mut self,
         f: &mut FileWalk,
-        nid: Nid,
-        offset: u32,
+        (nid, offset, apart): (Nid, u32, u32),
         page: u64,
         each: u64,
         mut visit: impl FnMut(&mut Self, &mut FileWalk, u32, Nid) -> io::Result<bool>,
@@ -400,16 +400,24 @@ impl<'d, 'p> Walker<'d, 'p> {
             }
         }
         for i in 0..NIDS_PER_BLOCK {
-            let child = block.view::<RawIndirectNode>().nid[i].get();
-            if child != 0 && !visit(self, f, i as u32, child)? {
+            let named = block.view::<RawIndirectNode>().nid[i].get();
+            if named == 0 {
+                continue;
+            }
+            let child = node_home(self, f.ino, named, offset + 1 + i as u32 * apart, &place)?;
+            if child != named {
+                block.view_mut::<RawIndirectNode>().nid[i] = child.into();
+                changed = true;
+            }
+            if !visit(self, f, i as u32, child)? {
                 block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
+                f.cut = true;
                 f.lost += 1;
                 self.cuts.add(f.ino, page + i as u64 * each, each);
                 changed = true;
             }
         }
         if changed {
-            f.cut = true;
             self.write(addr, &block, Cause::Node)?;
         }
         Ok(true)

@@ -9,8 +9,8 @@
 //! - Every file none of whose own blocks was struck is there with its content and attributes, found by its
 //!   inode number: at its place, unless a directory on the way was struck, and then in lost+found at the
 //!   latest.
-//! - A file with a struck direct or indirect node is there with its size and pages. Where more was struck,
-//!   the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
+//! - A file with a struck direct or indirect node is there with its size and pages, also where one bit of it was
+//!   flipped. Where more was struck, the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
 //!   its content. Of one whose inode was lost the blocks and nodes are left: it is in its place with its pages,
 //!   but for those of which the inode had deltas, and with a size that is none too small. So it is where an
 //!   indirect node was lost with the inode; where a direct one was, pages may be holes. Of other files whose

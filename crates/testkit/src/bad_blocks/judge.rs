@@ -219,7 +219,9 @@ impl Volume {
             let nodes = |t: &Target| own.contains(&t.block);
             let only = |parts: &[Part]| hits.iter().all(|(t, _)| !nodes(t) || parts.contains(&t.part));
             let flipped = hits.iter().any(|(t, d)| nodes(t) && *d == Damage::Flipped);
-            if was.is_dir() || flipped || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
+            // Others know what one flipped bit of a node was, where nothing else is damaged.
+            let alone = hits.len() == 1 && self.whole_summaries;
+            if was.is_dir() || (flipped && !alone) || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
                 return Ok(());
             }
             if was.content.size() != is.content.size() {
