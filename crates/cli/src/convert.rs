@@ -116,7 +116,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         bars.show(phase, done, total)
     });
     bars.clear();
-    let import = import.map_err(|error| repair_first(error, path)).with_context(cannot)?;
+    let import = import.map_err(repair_first).with_context(cannot)?;
     let plan = *import.of();
     if plan.switches {
         check_first(&*checked, path)?;
@@ -171,12 +171,11 @@ pub(crate) fn interrupted(path: &Path) -> String {
 }
 
 /// Damage that a conversion meets: what comes before it.
-fn repair_first(error: medfs::Error, path: &Path) -> anyhow::Error {
+fn repair_first(error: medfs::Error) -> anyhow::Error {
     match error {
         medfs::Error::Corrupt(_) => {
             let damage = exit::damage(&error);
-            let first = hint(format_args!("medfs fsck --repair --undo FILE {}", quote::path(path)));
-            anyhow::anyhow!("{damage}; {first} comes first")
+            anyhow::anyhow!("{damage}. Copy its files before you repair it: 'medfs help damaged'")
         }
         other => other.into(),
     }
@@ -221,7 +220,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let done =
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
-    let done = done.map_err(|error| repair_first(error, path));
+    let done = done.map_err(repair_first);
     let done = done.with_context(|| format!("cannot export {}", path.display()))?;
     output::done("the export is complete");
     let text = if done.switched {

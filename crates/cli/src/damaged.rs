@@ -7,7 +7,8 @@ use medfs::Volume;
 use medfs_device::quote::{self, hint};
 use medfs_transfer::{Held, paths};
 use roff::{Roff, bold, roman};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// What helps where directories no longer lead to all files.
 pub(crate) fn salvage_finds(image: &Path) -> String {
@@ -19,9 +20,18 @@ pub(crate) fn salvage_copies(image: &Path) -> String {
     format!("{} copies all readable files", salvage(image))
 }
 
+/// The map of bad blocks that the command was given.
+static MAP: OnceLock<PathBuf> = OnceLock::new();
+
+/// Notes the map of bad blocks: whoever follows an advice needs it too, as what lies in its place may be zeros.
+pub(crate) fn with_map(map: &Path) {
+    let _ = MAP.set(map.to_owned());
+}
+
 /// The command that salvages a volume.
 fn salvage(image: &Path) -> String {
-    hint(format_args!("medfs get --salvage {} DIRECTORY", quote::path(image)))
+    let map = MAP.get().map_or_else(String::new, |map| format!("--map {} ", quote::path(map)));
+    hint(format_args!("medfs get --salvage {map}{} DIRECTORY", quote::path(image)))
 }
 
 /// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.

@@ -153,16 +153,20 @@ fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> String {
     }
 }
 
-/// What keeps a volume from being opened, to copy its files by their names.
-const OPENS_NOT: [Code; 4] = [Code::SuperblockLost, Code::CheckpointLost, Code::OrphanBlock, Code::NoRoot];
+/// Whether a volume can be opened, to copy its files by their names. What that tells of it the copying will tell.
+fn opens(image: &Path) -> bool {
+    let open = || target::open_to_look(image).and_then(|dev| target::open_volume_read_only(dev, image));
+    tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), open).is_ok()
+}
 
 /// How a damaged volume is repaired without a regret.
 fn way_out(image: &Path, report: &Report) -> String {
-    let image = quote::path(image);
     let is_fatal = report.worst() == Some(Severity::Fatal);
-    let copy = match is_fatal || OPENS_NOT.into_iter().any(|code| report.has(code)) {
-        true => hint(format_args!("medfs get --salvage {image} DIRECTORY")),
-        false => hint(format_args!("medfs get -r {image} / DIRECTORY")),
+    let by_name = !is_fatal && opens(image);
+    let image = quote::path(image);
+    let copy = match by_name {
+        true => hint(format_args!("medfs get -r {image} / DIRECTORY")),
+        false => hint(format_args!("medfs get --salvage {image} DIRECTORY")),
     };
     let repair = hint(format_args!("medfs fsck --repair --undo FILE {image}"));
     format!("copy the files first, {copy}, then {repair}")

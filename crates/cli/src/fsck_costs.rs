@@ -1,13 +1,15 @@
 //! What a repair cannot keep as it was: told before anything is written, and weighed at boot.
 
 use crate::words;
-use medfs_fsck::{Losses, Report};
+use medfs_fsck::{Code, Losses, Report};
 
 /// Whether a repair loses files, or parts of them.
 pub(crate) fn loses(found: &Report) -> bool {
     let Losses { nameless, renamed: _, blocks, cut, attributes, rebuilt, remade, reverted, lost } =
         found.losses;
+    // A new superblock has another UUID, by which a machine may mount it, and no label.
     nameless + blocks + cut + attributes + rebuilt + remade + reverted + lost > 0
+        || found.has(Code::SuperblockLost)
 }
 
 /// What a repair will cost, in one sentence; nothing where it costs nothing.

@@ -135,6 +135,10 @@ fn helpful(error: anyhow::Error, is_cut_short: bool, path: &Path) -> anyhow::Err
     match error.downcast_ref::<medfs::Error>() {
         Some(medfs::Error::Io(_) | medfs::Error::Corrupt(_)) => with_help(&error, path),
         Some(medfs::Error::Incompatible(_)) if is_cut_short => with_help(&error, path),
+        // What is missing that every volume has.
+        Some(medfs::Error::Posix(_)) => {
+            with_help(&anyhow::anyhow!("the volume on {} is damaged", path.display()), path)
+        }
         _ => error,
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct GetArgs {
     /// Retry the blocks that the map calls bad
     #[arg(long, requires = "map")]
     pub(crate) retry: bool,
-    /// Print as JSON which files were copied and which failed
+    /// Print as JSON how much was copied, and which files failed
     #[arg(long)]
     pub(crate) json: bool,
     /// Image file or block device
@@ -49,6 +49,6 @@ pub(crate) struct GetArgs {
     pub(crate) image: PathBuf,
     /// Paths inside the volume, then where to copy them: a directory, a new name, or '-' for standard output.
     /// With --salvage: a directory alone
-    #[arg(value_name = "PATH", num_args = 1.., required = true)]
+    #[arg(value_name = "PATH", num_args = 1.., required_unless_present = "salvage")]
     pub(crate) paths: Vec<PathBuf>,
 }

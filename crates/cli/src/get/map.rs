@@ -1,5 +1,6 @@
 //! The device that files are copied from, and the map of its bad blocks.
 
+use crate::damaged;
 use crate::size;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
@@ -37,6 +38,7 @@ pub(crate) fn open(
     retry: bool,
     may_be_cut: bool,
 ) -> Result<(Spared, Keeper)> {
+    file.into_iter().for_each(damaged::with_map);
     let device = target::open_to_read(image)?;
     let missing_bytes = whole_length(device.clone()).missing() * BLOCK_SIZE as u64;
     let known = match file {

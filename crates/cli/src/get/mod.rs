@@ -30,7 +30,18 @@ type Ended = (Outcome, io::Result<()>);
 
 /// `medfs get`
 pub(crate) fn run(args: &GetArgs) -> Result<u8> {
-    let (destination, sources) = args.paths.split_last().context("no path given")?;
+    let Some((destination, sources)) = args.paths.split_last() else {
+        let copies = hint(format_args!("medfs get --salvage {} DIRECTORY", quote::path(&args.image)));
+        let text = format!("the directory of this machine to copy to is missing: {copies}");
+        return Err(Coded::new(exit::USAGE, text).into());
+    };
+    if args.salvage && is_no_place_for_all(destination) {
+        let text = format!(
+            "--salvage copies everything into a directory of this machine, and not to {}: name another one",
+            destination.display()
+        );
+        return Err(Coded::new(exit::USAGE, text).into());
+    }
     if args.salvage && !sources.is_empty() {
         let text = "--salvage takes one directory to copy everything to, and no paths of the volume";
         return Err(Coded::new(exit::USAGE, text).into());
@@ -134,6 +145,11 @@ fn check_destination(destination: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a salvage is not to go there: standard output, or the root directory, which may be meant as the volume's.
+fn is_no_place_for_all(destination: &Path) -> bool {
+    destination.as_os_str() == "-" || destination.canonicalize().is_ok_and(|path| path == Path::new("/"))
+}
+
 /// A directory in which nothing can be made, by a name that says which it is.
 fn cannot_copy_to(dir: &Path) -> String {
     match dir == Path::new(".") {
@@ -179,8 +195,12 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let salvaged = salvaged.with_context(|| format!("nothing can be salvaged from {image}"))?;
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {
-        let lists = hint(format_args!("medfs fsck {}", quote::path(&args.image)));
-        errln!("medfs get: {image} has {}: {lists} lists them", words::count(faults, "fault"));
+        // A check knows no map: it would judge what stands in for unread blocks.
+        let lists = match args.map {
+            Some(_) => String::new(),
+            None => format!(": {} lists them", hint(format_args!("medfs fsck {}", quote::path(&args.image)))),
+        };
+        errln!("medfs get: {image} has {}{lists}", words::count(faults, "fault"));
     }
     match std::fs::create_dir(destination) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}

@@ -186,7 +186,7 @@ fn init(args: &InitArgs) -> Result<u8> {
     if !args.force {
         match &holds.volume {
             Some(volume) => bail!(
-                "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, or use --force to discard them",
+                "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, then use --force ('medfs nvram check' tells whether the volume still needs it)",
                 args.memory
             ),
             None => bail!("{} holds {}: use --force to overwrite it", args.memory, said(&holds)),

@@ -132,7 +132,7 @@ fn image(args: &StatArgs) -> Result<()> {
         ("used", format!("{} of {}", size::show(s.used_bytes), size::show(s.user_bytes))),
         ("inodes", format!("{} ({} node blocks)", s.inodes, s.nodes)),
         ("segments", segments),
-        ("written", written(s.kbytes_written)),
+        ("written", written(s.kbytes_written, s.mounted_on.is_some())),
         ("checkpoint", format!("version {}, {}", s.checkpoint_version, s.checkpoint_flags)),
         ("state", state(&s)),
     ] {
@@ -181,11 +181,12 @@ fn mounted_on(path: &Path) -> Option<String> {
 }
 
 /// What was written in the volume's life, in words.
-fn written(kbytes: Option<u64>) -> String {
+fn written(kbytes: Option<u64>, is_mounted: bool) -> String {
     match kbytes {
         Some(kbytes) => {
             format!("{} since mkfs or the last power loss", size::show(kbytes.saturating_mul(1024)))
         }
+        None if is_mounted => "not known while it is mounted".into(),
         None => "not known: the volume was not cleanly unmounted".into(),
     }
 }

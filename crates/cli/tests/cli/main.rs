@@ -5,6 +5,7 @@
 mod common;
 mod mounts;
 
+mod advice;
 mod again;
 mod ars;
 mod bad_input;

@@ -1,0 +1,85 @@
+//! What messages advise about damaged volumes helps those who follow it literally.
+
+use crate::common::*;
+use crate::damaged::{bad, blocks, volume};
+use medfs::FileKind;
+use medfs_format::superblock::RawSuperblock;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+const PAGE: u64 = 4096;
+
+fn said(command: &mut assert_cmd::Command, code: i32) -> String {
+    let assert = command.assert().code(code);
+    let output = assert.get_output();
+    [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
+}
+
+/// Zeros a range of blocks that the superblock names.
+fn zero(s: &Scratch, range: impl Fn(&RawSuperblock) -> (u32, u32)) {
+    let first = fs::read(s.image()).unwrap()[..4096].to_vec();
+    let mut block = medfs_format::Block::boxed();
+    block.0.copy_from_slice(&first);
+    let (start, end) = range(RawSuperblock::in_block(&block));
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    image.write_all_at(&vec![0; (u64::from(end - start) * PAGE) as usize], u64::from(start) * PAGE).unwrap();
+}
+
+#[test]
+fn a_map_that_was_given_is_in_the_advice() {
+    let s = volume();
+    let root = blocks(&s.image(), |block| {
+        let f = medfs_format::node::footer(block);
+        (f.nid.get(), f.ino.get()) == (3, 3)
+    });
+    let map = bad(&s, &root);
+    for args in [&["get", "-r"][..], &["ls"]] {
+        let mut command = medfs();
+        command.args(args).arg("--map").arg(&map).arg(s.image());
+        if args.len() > 1 {
+            command.arg("/").arg(s.path("out"));
+        }
+        let text = said(&mut command, 1);
+        let advice = format!("medfs get --salvage --map {} ", map.display());
+        assert!(text.contains(&advice), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn a_salvage_names_the_directory_that_it_lacks_and_goes_to_no_root() {
+    let s = volume();
+    let text = said(medfs().args(["get", "--salvage"]).arg(s.image()), 2);
+    assert!(text.contains("the directory of this machine to copy to is missing"), "{text}");
+    for place in ["/", "-"] {
+        let text = said(medfs().args(["get", "--salvage"]).arg(s.image()).arg(place), 2);
+        assert!(text.contains("into a directory of this machine"), "{text}");
+    }
+}
+
+/// A volume that does not open is copied by a salvage, whatever the check found.
+#[test]
+fn where_a_volume_does_not_open_a_salvage_is_advised() {
+    let s = volume();
+    // More than the journal of a checkpoint has room for.
+    with_engine(&s.image(), true, |v| {
+        for n in 0..200 {
+            make(v, v.root(), &format!("f{n}"), FileKind::Regular);
+        }
+    });
+    zero(&s, |sb| (sb.nat_blkaddr.get(), sb.ssa_blkaddr.get()));
+    let text = said(medfs().arg("fsck").arg(s.image()), 4);
+    assert!(text.contains("copy the files first, 'medfs get --salvage"), "{text}");
+    let text = said(medfs().arg("mount").arg(s.image()).arg(s.path("mnt")), 32);
+    assert!(text.contains("damaged") && text.contains("medfs get --salvage"), "{text}");
+}
+
+/// A volume without superblocks would get another UUID at boot.
+#[test]
+fn a_volume_gets_no_other_uuid_at_boot() {
+    let s = volume();
+    zero(&s, |_| (0, 2));
+    let before = fs::read(s.image()).unwrap();
+    let text = said(medfs().args(["fsck", "-p"]).arg(s.image()), 4);
+    assert!(text.contains("NOT REPAIRED"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before);
+}
