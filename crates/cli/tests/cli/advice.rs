@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::damaged::{bad, blocks, volume};
-use medfs::FileKind;
+use medfs::{FileKind, Files};
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -273,6 +273,30 @@ fn a_process_that_ends_while_the_replay_becomes_durable_leaves_nothing_out() {
     assert_eq!(Killed::found(&v), 3);
 }
 
+/// A session that ends may take the directory of its user along; then another mount may make a log there.
+#[test]
+fn a_log_that_was_removed_is_begun_anew_and_no_other_one_is_removed() {
+    let killed = Killed::new();
+    let v = killed.mount("");
+    fs::remove_file(killed.log()).unwrap();
+    file(&v, v.root(), "a");
+    v.sync().unwrap();
+    assert!(
+        told(&v).told.iter().any(|said| said.contains("was removed: another one was begun")),
+        "{:?}",
+        told(&v)
+    );
+    let b = file(&v, v.root(), "b");
+    write(&v, b, 0, b"logged");
+    drop(v);
+    let v = killed.mount("");
+    assert_eq!(content(&v, at(&v, "b").unwrap().ino), b"logged");
+    fs::remove_file(killed.log()).unwrap();
+    fs::write(killed.log(), b"another's").unwrap();
+    v.close().unwrap();
+    assert_eq!(fs::read(killed.log()).unwrap(), b"another's");
+}
+
 /// A write over a page in its place leaves no node behind the checkpoint that would tell of it.
 #[test]
 fn a_log_is_void_after_pages_were_overwritten_in_their_places() {

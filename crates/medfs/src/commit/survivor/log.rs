@@ -321,9 +321,25 @@ impl Log {
         unreachable!("there is always a further number")
     }
 
-    /// Removes the file.
+    /// Removes the file. Where it is gone, or another one is in its place, there is nothing to remove.
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        if !self.is_in_its_place()? {
+            return Ok(());
+        }
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Whether a mount would find it: a session that ends may take the directory along.
+    pub(super) fn is_in_its_place(&self) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

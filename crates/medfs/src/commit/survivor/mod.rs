@@ -331,6 +331,23 @@ impl Survivor {
         SurvivorStats { used, ..self.state.lock().stats.clone() }
     }
 
+    /// Begins anew behind a checkpoint; in another file, where somebody removed this one.
+    fn go_on(&self, state: &mut State, version: u64) -> io::Result<()> {
+        if state.log.is_in_its_place()? {
+            let is_empty = state.log.end == START && state.log.head.base.version == version;
+            return if is_empty { Ok(()) } else { state.log.empty(version) };
+        }
+        let path = state.log.path().to_owned();
+        state.log = match Log::create(&path, state.log.head.uuid, version) {
+            Ok(log) => log,
+            Err(Unusable::Failed(error)) => return Err(error),
+            Err(why) => return Err(io::Error::other(cannot_use(&path, &why))),
+        };
+        state.stats.told.push(format!("the log {} was removed: another one was begun", path.display()));
+        tell(&state.stats.told);
+        Ok(())
+    }
+
     fn fail(&self, state: &mut State, error: &io::Error) {
         tracing::error!(%error, "the log {} failed: operations wait for commits", state.log.path().display());
         state.mode = Mode::Failed;
@@ -396,8 +413,7 @@ impl OpLog for Survivor {
                 state.log.head.base = Mark { version, ..done };
                 state.log.write_head()
             }
-            Mode::Recording if state.log.end == START && state.log.head.base.version == version => Ok(()),
-            Mode::Recording => state.log.empty(version),
+            Mode::Recording => self.go_on(state, version),
             Mode::Failed | Mode::Off => return,
         };
         if let Err(error) = written {
