@@ -59,11 +59,14 @@ fn page_of(command: &clap::Command) -> Result<Vec<u8>> {
 /// The command as its usage line has it.
 fn synopsis(command: &clap::Command) -> String {
     let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let mut page = Roff::new();
     page.control("SH", ["SYNOPSIS"]);
-    page.text([bold(name), roman(usage.strip_prefix(name).unwrap_or(&usage))]);
+    for way in usage.trim_start_matches("Usage:").split(&format!("{name} ")).skip(1) {
+        let way = way.split_whitespace().collect::<Vec<_>>().join(" ");
+        page.text([bold(name), roman(format!(" {way}"))]);
+        page.control("br", []);
+    }
     page.to_roff()
 }
 
@@ -124,7 +127,7 @@ mod tests {
         }
         assert!(count > 20, "{count}");
         let get = std::fs::read_to_string(folder.path().join("medfs-get.1")).unwrap();
-        assert!(get.contains("<IMAGE|DEVICE> <PATH>..."), "{get}");
+        assert!(get.contains("<IMAGE|DEVICE> <PATH>...") && get.contains("<DIRECTORY>"), "{get}");
         let fsck = std::fs::read_to_string(folder.path().join("medfs-fsck.1")).unwrap();
         assert!(fsck.contains("errors are left"), "{fsck}");
     }

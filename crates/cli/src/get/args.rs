@@ -26,8 +26,13 @@ Nothing is written to the volume; a temporary file holds the differences.
 files are copied. A map that ddrescue made of the same image or device works too;
 blocks that ddrescue has not read count as bad.";
 
+/// What is copied by its path, and what is copied whatever leads to it.
+const USAGE: &str = "\
+medfs get [OPTIONS] <IMAGE|DEVICE> <PATH>... <DESTINATION>
+       medfs get [OPTIONS] --salvage <IMAGE|DEVICE> <DIRECTORY>";
+
 #[derive(Args, Debug)]
-#[command(after_long_help = GET_HELP)]
+#[command(after_long_help = GET_HELP, override_usage = USAGE)]
 pub(crate) struct GetArgs {
     /// Copy directories with their content
     #[arg(short, long, short_alias = 'R')]

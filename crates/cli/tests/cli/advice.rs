@@ -69,6 +69,7 @@ fn where_a_volume_does_not_open_a_salvage_is_advised() {
     zero(&s, |sb| (sb.nat_blkaddr.get(), sb.ssa_blkaddr.get()));
     let text = said(medfs().arg("fsck").arg(s.image()), 4);
     assert!(text.contains("copy the files first, 'medfs get --salvage"), "{text}");
+    fs::create_dir(s.path("mnt")).unwrap();
     let text = said(medfs().arg("mount").arg(s.image()).arg(s.path("mnt")), 32);
     assert!(text.contains("damaged") && text.contains("medfs get --salvage"), "{text}");
 }

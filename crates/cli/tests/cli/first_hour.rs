@@ -228,7 +228,7 @@ fn ctrl_c_says_what_is_left_of_experiments() {
     let s = Scratch::new();
     let (lab, demo) = (s.path("lab").display().to_string(), s.path("demo").display().to_string());
     let demo = ["demo", "--no-mount", "--transactions", "1000000", "--keep", &demo];
-    let lab_run = ["lab", "run", "ldc-fig8", "--scale", "1", "--out", &lab];
+    let lab_run = ["lab", "run", "all", "--scale", "1", "--out", &lab];
     for (args, expected) in
         [(&lab_run[..], "medfs lab: interrupted: "), (&demo[..], "medfs demo: interrupted: ")]
     {
