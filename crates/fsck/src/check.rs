@@ -48,7 +48,7 @@ impl Default for Options {
 pub struct Report {
     /// What is wrong, in the order of the walk.
     pub findings: Vec<Finding>,
-    /// Findings beyond [`Options::max_findings`].
+    /// Findings beyond [`Options::max_findings`], those that stay not counted.
     pub suppressed: u64,
     /// Directories reached.
     pub directories: u64,

@@ -389,7 +389,8 @@ impl Findings {
         self.unreachable |= code == Code::NatUnreachable;
         if self.list.len() < self.limit {
             self.list.push(Finding { code, severity, message: message.into() });
-        } else {
+        } else if !code.stays() {
+            // What stays is nothing that a repair would have left.
             self.suppressed += 1;
         }
     }
@@ -428,6 +429,8 @@ mod tests {
         let mut f = Findings::new(1);
         f.add(Code::Xattr, "a");
         f.add(Code::NoRoot, "b");
+        assert_eq!((f.list.len(), f.suppressed), (1, 1));
+        f.add(Code::ClusterDamaged, "a repair leaves it as it is");
         assert_eq!((f.list.len(), f.suppressed), (1, 1));
     }
 }
