@@ -9,13 +9,14 @@
 //! - Every file none of whose own blocks was struck is there with its content and attributes, found by its
 //!   inode number: at its place, unless a directory on the way was struck, and then in lost+found at the
 //!   latest.
-//! - A file with a struck direct or indirect node is there with its size and pages, also where one bit of it was
-//!   flipped. Where more was struck, the file is compressed or a log goes on, a page may be a hole. One with a struck node of attributes has
-//!   its content. Of one whose inode was lost the blocks and nodes are left: it is in its place with its pages,
-//!   but for those of which the inode had deltas, and with a size that is none too small. So it is where an
-//!   indirect node was lost with the inode; where a direct one was, pages may be holes. Of other files whose
-//!   inode was struck nothing is asked, nor where no node is left that says whether the file is divided into
-//!   clusters, on a volume with such files.
+//! - A file with a struck direct or indirect node is there with its size and pages, also where one bit
+//!   of it was flipped. Where more was struck, the file is compressed or a log goes on, a page may be a
+//!   hole. One with a struck node of attributes has its content. Of one whose inode was lost the blocks
+//!   and nodes are left: it is in its place with its pages, but for those of which the inode had deltas,
+//!   and with a size that is none too small. So it is where an indirect node was lost with the inode;
+//!   where a direct one was, pages may be holes. Of other files whose inode was struck nothing is asked,
+//!   nor where no node is left that says whether the file is divided into clusters, on a volume with such
+//!   files.
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
 //!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
 //!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
