@@ -29,7 +29,7 @@ pub(crate) fn with_map(map: &Path) {
 }
 
 /// The command that salvages a volume.
-fn salvage(image: &Path) -> String {
+pub(crate) fn salvage(image: &Path) -> String {
     let map = MAP.get().map_or_else(String::new, |map| format!("--map {} ", quote::path(map)));
     hint(format_args!("medfs get --salvage {map}{} DIRECTORY", quote::path(image)))
 }

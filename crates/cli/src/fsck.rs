@@ -162,13 +162,12 @@ fn opens(image: &Path) -> bool {
 /// How a damaged volume is repaired without a regret.
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
-    let by_name = !is_fatal && opens(image);
-    let image = quote::path(image);
-    let copy = match by_name {
-        true => hint(format_args!("medfs get -r {image} / DIRECTORY")),
-        false => hint(format_args!("medfs get --salvage {image} DIRECTORY")),
+    let name = quote::path(image);
+    let copy = match !is_fatal && opens(image) {
+        true => hint(format_args!("medfs get -r {name} / DIRECTORY")),
+        false => damaged::salvage(image),
     };
-    let repair = hint(format_args!("medfs fsck --repair --undo FILE {image}"));
+    let repair = hint(format_args!("medfs fsck --repair --undo FILE {name}"));
     format!("copy the files first, {copy}, then {repair}")
 }
 

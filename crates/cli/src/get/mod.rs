@@ -31,7 +31,7 @@ type Ended = (Outcome, io::Result<()>);
 /// `medfs get`
 pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     let Some((destination, sources)) = args.paths.split_last() else {
-        let copies = hint(format_args!("medfs get --salvage {} DIRECTORY", quote::path(&args.image)));
+        let copies = damaged::salvage(&args.image);
         let text = format!("the directory of this machine to copy to is missing: {copies}");
         return Err(Coded::new(exit::USAGE, text).into());
     };
