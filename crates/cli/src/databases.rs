@@ -30,7 +30,7 @@ impl Databases {
 
     /// Those of a volume with deltas, or of one that an import would make such a volume.
     pub(crate) fn without_zone(dev: Target, image: &Path) -> Result<Databases> {
-        let volume = target::open_volume_read_only(dev, image)?;
+        let volume = target::open_volume_without_log(dev, image)?;
         let without: HashSet<Ino> = convert::databases_without_zone(&volume)?.into_iter().collect();
         let paths = if without.is_empty() { Vec::new() } else { named(&volume, &without) };
         Ok(Databases { paths, all: without.len() as u64 })

@@ -4,7 +4,7 @@ use crate::args::MkfsArgs;
 use crate::content::Content;
 use crate::undo::Undo;
 use crate::words::count;
-use crate::{exit, json, output, progress, size, target, undo, words};
+use crate::{exit, json, output, progress, size, survivor, target, undo, words};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{CommandFactory, FromArgMatches};
 use medfs::options::nearest;
@@ -59,12 +59,17 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
         },
     );
     let unfinished = options.zeroed.then(|| Undo::new(move || drop(std::fs::remove_file(file))));
+    // Of the volume that is overwritten.
+    let log = survivor::waiting(&*claimed.device);
     let (summary, filled) = make(args, options, claimed, content).map_err(|e| match &unfinished {
         Some(_) => anyhow!("{}; {} was removed", exit::sentence(&e), args.image.display()),
         None => e,
     })?;
     if let Some(unfinished) = unfinished {
         unfinished.disarm();
+    }
+    if let Some(log) = log {
+        survivor::remove(&log)?;
     }
     report(args, &summary, filled.as_ref())?;
     output::done("the volume is made");

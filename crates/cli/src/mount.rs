@@ -20,7 +20,7 @@ use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume
 use medfs_device::quote::{self, hint};
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
-use medfs_fuse::{MountConfig, Session};
+use medfs_fuse::{MountConfig, Session, Unmounter};
 use rustix::mount::MountFlags;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -306,17 +306,13 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Clos
                     tracing::warn!(
                         "power may fail: fsyncs are durable before they return, until 'medfs power ok'"
                     );
-                    if let Err(e) = volume.set_low_power(true) {
-                        tracing::error!("cannot write back all changes: {e}");
-                    }
+                    make_durable(&unmounter, volume);
                     continue;
                 }
                 tracing::info!(signal, "unmounting");
                 if let Err(e) = unmounter.unmount() {
                     tracing::warn!("{e}; it is detached: it ends with the last process that uses it");
-                    if let Err(e) = volume.sync() {
-                        tracing::error!("cannot write back all changes: {e}");
-                    }
+                    make_durable(&unmounter, volume);
                     if let Err(e) = unmounter.unmount_lazy() {
                         tracing::error!("{e}");
                     }
@@ -329,6 +325,17 @@ fn serve(session: Session, volume: &Volume, mut signals: Signals, closing: &Clos
     })?;
     closing.result()?;
     Ok(exit::SUCCESS)
+}
+
+/// Commits everything, what the kernel's page cache holds as well, and has each fsync durable before it returns from
+/// now on: this process may end at any time.
+fn make_durable(unmounter: &Unmounter, volume: &Volume) {
+    if let Err(e) = unmounter.write_back(volume) {
+        tracing::error!("cannot write back the page cache: {e}");
+    }
+    if let Err(e) = volume.set_low_power(true) {
+        tracing::error!("cannot write back all changes: {e}");
+    }
 }
 
 /// Starts the daemon and waits until the mount can be used.

@@ -42,7 +42,7 @@ const CHECKED: u32 = 10_000;
 fn warn_of_damage(image: &Path) -> Result<()> {
     let dev = target::open_to_read(image)?;
     target::explain_no_volume(&*dev, image)?;
-    let volume = target::open_volume_read_only(dev.clone(), image)?;
+    let volume = target::open_volume_without_log(dev.clone(), image)?;
     if volume.stats().valid_inodes > CHECKED {
         return Ok(());
     }

@@ -62,6 +62,16 @@ pub(crate) fn bring_back(dev: &Target, image: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes the log of a volume that was overwritten: it takes memory, and nothing can be done with it.
+pub(crate) fn remove(log: &Path) -> Result<()> {
+    fs::remove_file(log).with_context(|| format!("cannot remove {}", log.display()))?;
+    errln!(
+        "medfs mkfs: removed {}, which had what a daemon acknowledged for the volume that was there",
+        log.display()
+    );
+    Ok(())
+}
+
 /// The directory; `None` where there is none.
 fn place(make: bool) -> io::Result<Option<PathBuf>> {
     let Some(dir) = candidates().into_iter().find(|dir| dir.parent().is_some_and(is_in_memory)) else {

@@ -3,7 +3,7 @@
 use crate::content::Content;
 use crate::{damaged, survivor};
 use anyhow::{Context, Result, bail};
-use medfs::{Clock, MountOptions, SystemClock, Volume};
+use medfs::{Clock, MountOptions, Survivor, SystemClock, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_flash::{FlashDevice, FlashTarget};
@@ -118,7 +118,16 @@ pub(crate) fn open_volume_at(
 /// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short,
 /// what is there. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_read_only(dev: Target, path: &Path) -> Result<Volume> {
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    open_to_read_with(dev, path, Survivor::Auto)
+}
+
+/// The same, and says nothing of a log that waits: for who has said so, or opens the volume to write next.
+pub(crate) fn open_volume_without_log(dev: Target, path: &Path) -> Result<Volume> {
+    open_to_read_with(dev, path, Survivor::Off)
+}
+
+fn open_to_read_with(dev: Target, path: &Path, survivor: Survivor) -> Result<Volume> {
+    let options = MountOptions { read_only: true, survivor, ..MountOptions::default() };
     let device = Arc::new(whole_length(dev));
     let is_cut_short = device.missing() > 0;
     open_volume(device, path, options).map_err(|error| helpful(error, is_cut_short, path))

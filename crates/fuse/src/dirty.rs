@@ -63,7 +63,7 @@ impl PageCache {
 }
 
 /// The device number of a file system, without a request to its daemon.
-fn device(dir: &Path) -> io::Result<(u32, u32)> {
+pub(crate) fn device(dir: &Path) -> io::Result<(u32, u32)> {
     let stat = rustix::fs::statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
     Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }

@@ -19,6 +19,7 @@ use crate::request::{Answer, Errno, Reply, Request};
 use crate::room::RoomKeeper;
 use crate::transport::{Handler, panic_message};
 use crate::worker_pool::WorkerPool;
+use crate::writers::Writers;
 use attr::Attributes;
 use context::{Context, Done};
 use data::Content;
@@ -58,11 +59,12 @@ impl FileSystem {
         notifier: Notifier,
         agreed: &Agreed,
         room: Option<RoomKeeper>,
+        writers: Arc<Writers>,
         remounts: Remounts,
         close: Option<Close>,
     ) -> FileSystem {
         FileSystem {
-            context: Context::new(files, notifier, agreed, room),
+            context: Context::new(files, notifier, agreed, room, writers),
             remounts: Mutex::new(remounts),
             statistics: Statistics::new(agreed.options.clone()),
             life: Mutex::new(Life::Serving(close)),

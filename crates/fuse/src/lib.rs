@@ -49,6 +49,7 @@ mod room;
 mod session;
 mod transport;
 mod worker_pool;
+mod writers;
 
 pub use config::{MountConfig, OPTIONS, Transport};
 pub use error::{Error, Result};

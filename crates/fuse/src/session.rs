@@ -16,7 +16,8 @@ use crate::remounts::Remounts;
 use crate::request::Request;
 use crate::room::{Room, RoomKeeper};
 use crate::transport::{HEAD_SIZE, Handler, PAYLOAD_SIZE, Threads, dev, uring};
-use medfs::Files;
+use crate::writers::Writers;
+use medfs::{Files, Volume};
 use parking_lot::{Condvar, Mutex};
 use rustix::mount::MountFlags;
 use std::fs::File;
@@ -98,7 +99,8 @@ fn handler(
             None
         }
     });
-    let file_system = FileSystem::new(files, notifier, &terms.agreed, room, terms.remounts, close);
+    let Terms { agreed, writers, remounts, .. } = terms;
+    let file_system = FileSystem::new(files, notifier, &agreed, room, writers, remounts, close);
     let file_system = Arc::new(file_system);
     let ticker = file_system.clone();
     (file_system, Box::new(move || ticker.tick()))
@@ -109,6 +111,7 @@ pub(crate) struct Terms {
     pub(crate) agreed: Agreed,
     /// The kernel's page cache, where it takes writes without asking.
     page_cache: Option<PageCache>,
+    writers: Arc<Writers>,
     remounts: Remounts,
 }
 
@@ -172,7 +175,9 @@ impl Session {
         } else {
             None
         };
-        let terms = Terms { agreed, page_cache, remounts };
+        let writers = Writers::of(&config.mountpoint).map_err(Error::io("finding the mount"))?;
+        let writers = Arc::new(writers);
+        let terms = Terms { agreed, page_cache, writers: writers.clone(), remounts };
         let (handler, tick) = make(Notifier::new(device.clone()), terms);
         let handler = if config.alert { waking_fast(handler) } else { handler };
         let starting = Error::io("starting worker threads");
@@ -190,14 +195,14 @@ impl Session {
         };
         let ticker = Ticker::start(tick).map_err(Error::io("starting the background thread"))?;
         tracing::info!(mountpoint = %config.mountpoint.display(), transport = %info.transport, block, "mounted");
-        let unmounter = Unmounter { mountpoint: config.mountpoint.clone() };
+        let unmounter = Unmounter { mountpoint: config.mountpoint.clone(), writers: Some(writers) };
         Ok(Session { unmounter, info, workers: workers.clone(), ticker: Some(ticker), ended: false })
     }
 
     /// A session whose mount is gone already.
     fn ended(config: &MountConfig, block: bool, workers: Threads) -> Session {
         let info = SessionInfo { transport: config.transport, block, protocol_minor: 0 };
-        let unmounter = Unmounter { mountpoint: config.mountpoint.clone() };
+        let unmounter = Unmounter { mountpoint: config.mountpoint.clone(), writers: None };
         Session { unmounter, info, workers, ticker: None, ended: false }
     }
 
@@ -248,6 +253,8 @@ impl Drop for Session {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     mountpoint: PathBuf,
+    /// `None` where the mount has ended.
+    writers: Option<Arc<Writers>>,
 }
 
 impl Unmounter {
@@ -256,13 +263,28 @@ impl Unmounter {
         mount::detach(&self.mountpoint, false)
     }
 
-    /// Takes the mount out of sight at once. What the page cache holds is written back first; the session ends when the
-    /// last file in use is closed.
+    /// Takes the mount out of sight at once. The kernel begins to write back what its page cache holds; the session
+    /// ends when the last file in use is closed.
     pub fn unmount_lazy(&self) -> Result<()> {
-        if let Ok(root) = File::open(&self.mountpoint) {
-            let _ = rustix::fs::syncfs(&root);
-        }
+        let _ = self.begin_to_write_back();
         mount::detach(&self.mountpoint, true)
+    }
+
+    fn begin_to_write_back(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.mountpoint)?)?)
+    }
+
+    /// Has the kernel write to the volume what its page cache holds, and waits for that. Not from a thread that serves
+    /// requests.
+    pub fn write_back(&self, volume: &Volume) -> io::Result<()> {
+        self.begin_to_write_back()?;
+        let writers = self.writers.iter();
+        for (writers, ino) in
+            writers.flat_map(|writers| writers.list().into_iter().map(move |ino| (writers, ino)))
+        {
+            writers.write_back(volume, ino)?;
+        }
+        Ok(())
     }
 
     /// Where the volume is mounted.

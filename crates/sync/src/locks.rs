@@ -8,7 +8,6 @@
 
 use crate::order::{self, Claim, Want};
 use crate::rank::{Rank, Ranked};
-#[cfg(feature = "schedule")]
 use crate::schedule::Me;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -33,10 +32,9 @@ fn key<T>(lock: &T) -> usize {
 }
 
 /// Takes a lock: as the scheduler says, where one runs the thread, otherwise by waiting.
-fn take<G>(claim: Claim, wait: impl FnOnce() -> G, _attempt: impl FnMut() -> Option<G>) -> G {
-    #[cfg(feature = "schedule")]
+fn take<G>(claim: Claim, wait: impl FnOnce() -> G, attempt: impl FnMut() -> Option<G>) -> G {
     if let Some(me) = Me::current() {
-        return me.take(claim, _attempt);
+        return me.take(claim, attempt);
     }
     order::check(&claim);
     let guard = wait();
@@ -46,7 +44,6 @@ fn take<G>(claim: Claim, wait: impl FnOnce() -> G, _attempt: impl FnMut() -> Opt
 
 /// Takes a lock where it is free, in any order: the thread does not wait for it.
 fn try_take<G>(claim: Claim, attempt: impl FnOnce() -> Option<G>) -> Option<G> {
-    #[cfg(feature = "schedule")]
     if let Some(me) = Me::current() {
         return me.try_take(claim, attempt);
     }
@@ -140,7 +137,6 @@ fn give_back<G>(key: usize, guard: &mut Option<G>) {
         return;
     }
     order::gave_back(key);
-    #[cfg(feature = "schedule")]
     if let Some(me) = Me::current() {
         me.gave_back(key);
     }
@@ -282,7 +278,6 @@ impl Condvar {
     /// Gives the mutex back until another thread notifies this one.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        #[cfg(feature = "schedule")]
         if let Some(me) = Me::current() {
             let at = Location::caller();
             // From here on a notification reaches this thread, also while it gives the mutex back.
@@ -303,7 +298,6 @@ impl Condvar {
     #[track_caller]
     pub fn notify_one(&self) {
         self.inner.notify_one();
-        #[cfg(feature = "schedule")]
         if let Some(me) = Me::current() {
             me.notify(key(self), 1, Location::caller());
         }
@@ -313,7 +307,6 @@ impl Condvar {
     #[track_caller]
     pub fn notify_all(&self) {
         self.inner.notify_all();
-        #[cfg(feature = "schedule")]
         if let Some(me) = Me::current() {
             me.notify(key(self), usize::MAX, Location::caller());
         }

@@ -1,6 +1,6 @@
 //! The order in which a thread takes locks: what it holds, and whether it may take another.
 //!
-//! Purpose: in builds with debug assertions every lock that is waited for is compared with those that its
+//! Purpose: every lock that is waited for is compared with those that its
 //! thread holds. One out of order is a deadlock that waits for another thread; here it panics at once,
 //! whatever the other threads do.
 //!
@@ -9,7 +9,6 @@
 //! Locks: none.
 
 use crate::rank::Rank;
-#[cfg(debug_assertions)]
 use std::cell::RefCell;
 use std::panic::Location;
 
@@ -47,38 +46,32 @@ impl Claim {
     }
 }
 
-#[cfg(debug_assertions)]
 thread_local! {
     static HELD: RefCell<Vec<Claim>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Panics where the calling thread may not wait for this lock.
 #[track_caller]
-pub(crate) fn check(_claim: &Claim) {
-    #[cfg(debug_assertions)]
+pub(crate) fn check(claim: &Claim) {
+    // The list is gone where the thread's last values are dropped.
+    let wrong = HELD.try_with(|held| claim.against(&held.borrow())).ok().flatten();
+    if let Some(wrong) = wrong
+        && !std::thread::panicking()
     {
-        // The list is gone where the thread's last values are dropped.
-        let wrong = HELD.try_with(|held| _claim.against(&held.borrow())).ok().flatten();
-        if let Some(wrong) = wrong
-            && !std::thread::panicking()
-        {
-            panic!("this thread {wrong}");
-        }
+        panic!("this thread {wrong}");
     }
 }
 
 /// The calling thread has this lock.
-pub(crate) fn took(_claim: Claim) {
-    #[cfg(debug_assertions)]
-    let _ = HELD.try_with(|held| held.borrow_mut().push(_claim));
+pub(crate) fn took(claim: Claim) {
+    let _ = HELD.try_with(|held| held.borrow_mut().push(claim));
 }
 
 /// The calling thread has given it back.
-pub(crate) fn gave_back(_key: usize) {
-    #[cfg(debug_assertions)]
+pub(crate) fn gave_back(key: usize) {
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
-        if let Some(at) = held.iter().rposition(|claim| claim.key == _key) {
+        if let Some(at) = held.iter().rposition(|claim| claim.key == key) {
             held.remove(at);
         }
     });

@@ -1,4 +1,5 @@
 //! The scheduler finds planted faults of every kind that it knows, replays them, and loses no wake-up of its own.
+#![cfg(debug_assertions)]
 
 use medfs_sync::schedule::{Outcome, Policy, Program, run};
 use medfs_sync::{Condvar, Mutex, Rank, Ranked, RwLock, point};

@@ -316,7 +316,7 @@ impl Volume {
         if named.contains(&COMPRESS_ADDR) {
             self.marked.entry(ino).or_default().insert(addr.into());
         }
-        let is_dir = self.at_checkpoint.inodes().any(|(_, i)| i.ino == ino && i.is_dir());
+        let is_dir = self.at_checkpoint.of_ino(ino).is_some_and(|(_, i)| i.is_dir());
         for &data in named.iter().filter(|&&data| g.in_main(data)) {
             if is_dir {
                 self.add(data, Part::Dentries);

@@ -59,9 +59,9 @@ impl Kept {
         for (id, inode) in files {
             let had: BTreeSet<Vec<u8>> = shown
                 .names_of(id)
-                .into_iter()
+                .iter()
                 .map(|(dir, name)| {
-                    [shown.path_of(dir).trim_end_matches('/').as_bytes(), b"/", &name].concat()
+                    [shown.path_of(*dir).trim_end_matches('/').as_bytes(), b"/", name].concat()
                 })
                 .collect();
             let (count, what) = match names.get(&inode.ino) {

@@ -43,7 +43,7 @@ pub mod oracle;
 pub mod planted;
 pub mod power_cut;
 pub mod room;
-#[cfg(feature = "schedule")]
+#[cfg(debug_assertions)]
 pub mod schedules;
 pub mod second_crash;
 pub mod session;

@@ -14,8 +14,9 @@ pub use content::{Content, PAGE, Page};
 use inode::{FIXED, handed_down};
 pub use inode::{Inode, USER_FLAGS};
 use medfs::{FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, XattrMode};
+use medfs_format::Ino;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Identity of an inode in the model; never used again, unlike inode numbers.
 pub type Id = u64;
@@ -29,6 +30,17 @@ type Result<T, E = Posix> = std::result::Result<T, E>;
 pub struct Model {
     inodes: BTreeMap<Id, Arc<Inode>>,
     next: Id,
+    /// What inodes are found by, from when that is asked for to the next change.
+    index: OnceLock<Arc<Index>>,
+}
+
+/// What inodes are found by.
+#[derive(Debug, Default)]
+struct Index {
+    /// Directories and names of each inode.
+    names: BTreeMap<Id, Vec<(Id, Vec<u8>)>>,
+    /// The inode of each number.
+    numbers: BTreeMap<Ino, Id>,
 }
 
 /// The root's identity.
@@ -37,7 +49,7 @@ pub const ROOT: Id = 0;
 impl Model {
     /// An empty file system with this root directory.
     pub fn new(root: Inode) -> Model {
-        Model { inodes: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT + 1 }
+        Model { inodes: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT + 1, index: OnceLock::new() }
     }
     /// All inodes.
     pub fn inodes(&self) -> impl Iterator<Item = (Id, &Inode)> {
@@ -53,6 +65,7 @@ impl Model {
     }
     /// An inode to be changed. Panics where it does not exist.
     pub fn inode_mut(&mut self, id: Id) -> &mut Inode {
+        self.index.take();
         Arc::make_mut(self.inodes.get_mut(&id).unwrap_or_else(|| panic!("the model has no inode {id}")))
     }
     /// Adds an inode without a name.
@@ -67,12 +80,25 @@ impl Model {
         self.next = self.next.max(other.next);
     }
     /// All names of an inode: directory and name.
-    pub fn names_of(&self, id: Id) -> Vec<(Id, Vec<u8>)> {
-        let named = |(&dir, inode): (&Id, &Arc<Inode>)| {
-            let hits = inode.entries.iter().filter(|(_, target)| **target == id);
-            hits.map(|(name, _)| (dir, name.clone())).collect::<Vec<_>>()
-        };
-        self.inodes.iter().flat_map(named).collect()
+    pub fn names_of(&self, id: Id) -> &[(Id, Vec<u8>)] {
+        self.index().names.get(&id).map_or(&[], Vec::as_slice)
+    }
+    /// The inode of a number, where there is one.
+    pub fn of_ino(&self, ino: Ino) -> Option<(Id, &Inode)> {
+        let id = *self.index().numbers.get(&ino)?;
+        Some((id, self.inode(id)))
+    }
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| {
+            let mut index = Index::default();
+            for (&id, inode) in &self.inodes {
+                index.numbers.entry(inode.ino).or_insert(id);
+                for (name, &target) in &inode.entries {
+                    index.names.entry(target).or_default().push((id, name.clone()));
+                }
+            }
+            Arc::new(index)
+        })
     }
     /// A path of an inode, for messages.
     pub fn path_of(&self, id: Id) -> String {
@@ -82,9 +108,9 @@ impl Model {
             if at == ROOT {
                 return if path.is_empty() { "/".into() } else { path };
             }
-            let Some((dir, name)) = self.names_of(at).into_iter().next() else { break };
-            path = format!("/{}{path}", String::from_utf8_lossy(&name));
-            at = dir;
+            let Some((dir, name)) = self.names_of(at).first() else { break };
+            path = format!("/{}{path}", String::from_utf8_lossy(name));
+            at = *dir;
         }
         format!("(no name, inode {id}){path}")
     }
@@ -146,6 +172,7 @@ impl Model {
         let inode = self.inode(id);
         if inode.nlink == 0 && inode.held == 0 {
             self.inodes.remove(&id);
+            self.index.take();
         }
     }
 

@@ -154,11 +154,11 @@ impl History {
         if datasync && reachable {
             return;
         }
-        let mut names = state.names_of(id);
+        let mut names = state.names_of(id).to_vec();
         while let Some((dir, name)) = names.pop() {
             bounds.entries.insert((dir, name), at);
             if dir != ROOT {
-                names.extend(state.names_of(dir));
+                names.extend_from_slice(state.names_of(dir));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Schedules of the engine's threads; see `medfs_testkit::schedules`. MEDFS_SEED and MEDFS_SCHEDULES say
 //! which and how many.
+#![cfg(debug_assertions)]
 
 use medfs_sync::schedule::Policy;
 use medfs_testkit::images::{COMPRESSED, DELTAS};

@@ -7,7 +7,7 @@ pub(crate) mod map;
 mod result;
 
 use crate::exit::Coded;
-use crate::{damaged, exit, output, progress, target, undo, words};
+use crate::{damaged, exit, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
 use indicatif::ProgressBar;
@@ -184,6 +184,7 @@ fn check_names(sources: &[PathBuf]) -> Result<()> {
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
     undo::if_ended("get", "nothing was copied yet");
     target::explain_too_short(&*device, &args.image)?;
+    survivor::warn(&*device, &args.image);
     let image = args.image.display();
     let changes = tempfile::tempfile().context("cannot create a temporary file")?;
     let bar = progress::share("scanning the volume", PROGRESS_STEPS);

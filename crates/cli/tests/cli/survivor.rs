@@ -10,6 +10,7 @@ use crate::mounts::{Mounted, Rng, seed};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -223,11 +224,47 @@ fn when_power_may_fail_nothing_is_put_off_until_it_is_back() {
     assert!(is_kept(NO_LOG, "signal", |m| {
         fsync_file(m, "signal");
         m.signal(rustix::process::Signal::POWER);
-        let begin = Instant::now();
-        while stats(m)["low_power"] != true || stats(m)["adaptive"]["fsyncs_waiting"] != 0 {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{}", stats(m));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait(|| is_all_durable(m));
+    }));
+}
+
+fn wait(is_done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_done() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the daemon has committed since it heard that power may fail.
+fn is_all_durable(mounted: &Mounted) -> bool {
+    let stats = stats(mounted);
+    stats["low_power"] == true && stats["adaptive"]["oldest_millis"].is_null()
+}
+
+/// What was written and not fsynced lies in the kernel's page cache, and a file that is open keeps the volume mounted.
+#[test]
+fn signals_of_an_end_reach_what_the_page_cache_holds() {
+    if !can_mount() {
+        return;
+    }
+    let mut open = None;
+    let mut cached = |m: &Mounted| {
+        let mut file = File::create(m.dir.join("cached")).unwrap();
+        file.write_all(b"cached").unwrap();
+        open = Some(file);
+    };
+    assert!(is_kept(NO_LOG, "cached", |m| {
+        cached(m);
+        m.signal(rustix::process::Signal::POWER);
+        wait(|| is_all_durable(m));
+    }));
+    assert!(is_kept(NO_LOG, "cached", |m| {
+        cached(m);
+        let device = || fs::metadata(&m.dir).unwrap().dev();
+        let mounted = device();
+        m.signal(rustix::process::Signal::TERM);
+        wait(|| device() != mounted);
     }));
 }
 
@@ -271,6 +308,41 @@ fn what_waits_in_a_log_is_told_and_no_repair_makes_it_void() {
     assert!(!log.exists());
     let told = stderr(&medfs().arg("fsck").arg(s.image()).assert().code(0));
     assert_eq!(told, "");
+}
+
+/// A log in which nothing waits is no news, and a salvage says of one that does.
+#[test]
+fn logs_are_told_of_where_something_waits_in_them() {
+    let Some((s, log)) = can_mount().then(with_log_that_waits).flatten() else { return };
+    let told = stderr(&medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(0));
+    assert_eq!(told.matches(&*log.to_string_lossy()).count(), 1, "{told}");
+    let told = stderr(&medfs().args(["import", "--dry-run"]).arg(s.image()).assert().code(0));
+    assert_eq!(told.matches(&*log.to_string_lossy()).count(), 1, "{told}");
+    fs::write(s.path("g"), "g").unwrap();
+    let told = stderr(&medfs().arg("put").arg(s.image()).arg(s.path("g")).arg("/").assert().code(0));
+    assert!(!told.contains("only a mount"), "put brings it back: {told}");
+    assert_eq!(output(&["get"], &[&s.image(), "/f".as_ref(), "-".as_ref()]), "f");
+    let mounted = Mounted::new(&s, "durability=adaptive");
+    fsync_file(&mounted, "h");
+    medfs().arg("sync").arg(&mounted.dir).assert().success();
+    mounted.kill();
+    drop(mounted);
+    assert!(log.exists());
+    for command in ["ls", "stat", "fsck"] {
+        let told = stderr(&medfs().arg(command).arg(s.image()).assert().code(0));
+        assert!(!told.contains(&*log.to_string_lossy()), "{command}: {told}");
+    }
+    Mounted::new(&s, "").unmount();
+    assert!(!log.exists());
+}
+
+/// What a log has of a volume that was overwritten is of no use, and takes memory.
+#[test]
+fn a_volume_that_is_overwritten_takes_its_log_along() {
+    let Some((s, log)) = can_mount().then(with_log_that_waits).flatten() else { return };
+    let told = stderr(&medfs().args(["mkfs", "-q", "-f"]).arg(s.image()).assert().code(0));
+    assert!(told.contains(&format!("removed {}", log.display())), "{told}");
+    assert!(!log.exists());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::notify::Notifier;
 use crate::request::{Errno, Reply, Request, to_ino, to_nodeid};
 use crate::room::RoomKeeper;
 use crate::worker_pool::WorkerPool;
+use crate::writers::Writers;
 use medfs::{Attr, FileFlags, Files, Ino, Volume};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -21,6 +22,8 @@ pub(super) const ACCESS_MODE: u64 = libc::O_ACCMODE as u64;
 pub(super) const CACHED_WRITER: u64 = 1 << 2;
 /// or past it, while others may have it in the page cache.
 pub(super) const PAST_CACHE: u64 = 1 << 3;
+/// It is open to be written, and the kernel may hold writes back, also without the writeback cache: those of mappings.
+pub(super) const BUFFERED_WRITER: u64 = 1 << 5;
 /// With `O_SYNC` or `O_DSYNC`: an fsync of it is a write's, and not put off.
 pub(super) const SYNCHRONOUS: u64 = 1 << 4;
 
@@ -36,6 +39,8 @@ pub(super) struct Context {
     pub(super) direct: bool,
     /// Under the writeback cache: room for what the kernel holds.
     pub(super) room: Option<RoomKeeper>,
+    /// Files whose pages the kernel may hold back.
+    pub(super) writers: Arc<Writers>,
     /// SETXATTR has its long form.
     pub(super) setxattr_ext: bool,
     /// Files whose page cache was written back since the last tick: their block count has changed.
@@ -49,6 +54,7 @@ impl Context {
         notifier: Notifier,
         agreed: &Agreed,
         room: Option<RoomKeeper>,
+        writers: Arc<Writers>,
     ) -> Context {
         Context {
             root: files.root(),
@@ -56,6 +62,7 @@ impl Context {
             writeback: agreed.accepted.contains(Init::WRITEBACK_CACHE),
             direct: agreed.direct,
             room,
+            writers,
             setxattr_ext: agreed.accepted.contains(Init::SETXATTR_EXT),
             written: Mutex::new(HashSet::new()),
             atomic: AtomicWrites::new(files.clone(), notifier.clone()),
@@ -116,6 +123,10 @@ impl Context {
             fh |= PAST_CACHE;
             return OpenOut { fh, open_flags: FOPEN_DIRECT_IO, ..OpenOut::default() };
         }
+        if mode != libc::O_RDONLY {
+            self.writers.enter(attr.ino);
+            fh |= BUFFERED_WRITER;
+        }
         if mode != libc::O_RDONLY
             && let Some(room) = &self.room
         {
@@ -123,6 +134,17 @@ impl Context {
             fh |= CACHED_WRITER;
         }
         OpenOut { fh, open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() }
+    }
+
+    /// Has the kernel send what it holds back of all files, and waits until it is there.
+    pub(super) fn write_back(&self, pool: &WorkerPool) -> Done {
+        let Some(volume) = self.files.volume() else { return Ok(()) };
+        for ino in self.writers.list() {
+            let nodeid = to_nodeid(ino, self.root);
+            let written = pool.with_spare_worker(nodeid, || self.writers.write_back(volume, ino))?;
+            written.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        }
+        Ok(())
     }
 
     /// Before a request takes room: what the page cache holds must not need it.

@@ -1,6 +1,6 @@
 //! Content of files.
 
-use super::context::{CACHED_WRITER, Context, Done, PAST_CACHE, SYNCHRONOUS};
+use super::context::{BUFFERED_WRITER, CACHED_WRITER, Context, Done, PAST_CACHE, SYNCHRONOUS};
 use crate::abi::{
     CopyFileRangeIn, CopyFileRangeOut, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn,
     ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
@@ -23,6 +23,9 @@ impl Content<'_> {
             && arg.fh & CACHED_WRITER != 0
         {
             room.leave();
+        }
+        if arg.fh & BUFFERED_WRITER != 0 {
+            self.0.writers.leave(self.0.subject(request)?);
         }
         self.0.files.close(self.0.subject(request)?);
         Ok(())

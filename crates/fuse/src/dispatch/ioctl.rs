@@ -247,7 +247,7 @@ impl Ioctls<'_> {
             | number::SET_COMPRESS_OPTION
             | number::DECOMPRESS_FILE
             | number::COMPRESS_FILE => self.change_compression(pool, &mut call),
-            number => self.control(&mut call, number),
+            number => self.control(pool, &mut call, number),
         }
     }
 
@@ -414,7 +414,7 @@ impl Ioctls<'_> {
     }
 
     /// Ours: about a file asked of itself, about the volume of any directory.
-    fn control(&self, call: &mut Call<'_, '_>, number: Opcode) -> Done {
+    fn control(&self, pool: &WorkerPool, call: &mut Call<'_, '_>, number: Opcode) -> Done {
         match number {
             control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
             control::FILE_STATS => {
@@ -426,6 +426,7 @@ impl Ioctls<'_> {
             }
             _ if call.arg.flags & IOCTL_DIR == 0 => Err(Errno::NOTTY),
             control::SYNC => {
+                self.context.write_back(pool)?;
                 self.context.files.sync()?;
                 call.done()
             }
@@ -434,7 +435,11 @@ impl Ioctls<'_> {
                 if !call.caller.owns(files.getattr(files.root())?.uid) {
                     return Err(Errno::PERM);
                 }
-                self.context.volume()?.set_low_power(number == control::POWER_LOW)?;
+                let low = number == control::POWER_LOW;
+                if low {
+                    self.context.write_back(pool)?;
+                }
+                self.context.volume()?.set_low_power(low)?;
                 call.done()
             }
             control::STATS => {

@@ -14,3 +14,4 @@ mod mount;
 mod panics;
 mod pin;
 mod privileges;
+mod written_back;

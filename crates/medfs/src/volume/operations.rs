@@ -8,11 +8,15 @@
 use crate::ars;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::content::file::WriteTimes;
-use crate::error::{Posix, Result};
+use crate::error::{Error, Posix, Result};
 use crate::files::Files;
+use crate::tree::name_journal::recorded_name;
 use crate::types::*;
 use crate::volume::Volume;
 use std::sync::atomic::Ordering;
+
+/// No path has more names.
+const DEEPEST: usize = 1 << 16;
 
 impl Volume {
     /// Power may fail (`low`): makes everything durable, and until it is called without, each fsync before it
@@ -20,6 +24,30 @@ impl Volume {
     pub fn set_low_power(&self, low: bool) -> Result<()> {
         self.commit.low_power.store(low, Ordering::Release);
         if low { self.sync() } else { Ok(()) }
+    }
+
+    /// The names from the root directory to an inode, by the directory and the name that it and each above it record.
+    /// `None` where one of them no longer has that name, as a file with several links may.
+    pub fn path_of(&self, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        // Directories in a circle, on a damaged volume, have no end.
+        while at != self.root() && names.len() < DEEPEST {
+            let (parent, name) = recorded_name(&*self.commit.inode(at)?);
+            let found = match self.lookup(parent, &name) {
+                Ok(attr) => attr.ino,
+                Err(Error::Posix(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            self.release(found, 1);
+            if found != at {
+                return Ok(None);
+            }
+            names.push(name);
+            at = parent;
+        }
+        names.reverse();
+        Ok((at == self.root()).then_some(names))
     }
 
     /// Ends an operation that gave an inode a name and took a hold.

@@ -80,12 +80,12 @@ thread_local! {
 struct Left;
 
 impl Me {
-    /// Absent also while the thread unwinds: it then uses the locks as they are.
+    /// Absent also while the thread unwinds or its last values are dropped: it then uses the locks as they are.
     pub(crate) fn current() -> Option<Me> {
         if std::thread::panicking() {
             return None;
         }
-        CURRENT.with(|current| current.try_borrow().ok()?.clone())
+        CURRENT.try_with(|current| current.try_borrow().ok()?.clone()).ok().flatten()
     }
 
     fn leave_if_over(&self) {

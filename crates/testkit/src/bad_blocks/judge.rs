@@ -19,10 +19,8 @@ impl Volume {
         let by_ino: BTreeMap<Ino, Id> = found.inodes().map(|(id, inode)| (inode.ino, id)).collect();
         for (id, inode) in self.shown.inodes() {
             let hit = self.is_hit(inode.ino, hits);
-            let versions: Vec<&Inode> = allowed
-                .iter()
-                .filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino).map(|(_, i)| i))
-                .collect();
+            let versions: Vec<&Inode> =
+                allowed.iter().filter_map(|m| m.of_ino(inode.ino).map(|(_, i)| i)).collect();
             let path = self.shown.path_of(id);
             let Some(&at) = by_ino.get(&inode.ino) else {
                 if hit && self.may_be_gone(inode, hits) || versions.len() < allowed.len() {
@@ -51,9 +49,9 @@ impl Volume {
 
     /// Whether what was found has one of the file's names, wherever.
     fn has_a_name_of(&self, id: Id, found: &Model, at: Id) -> bool {
-        let names = |model: &Model, id| -> BTreeSet<Vec<u8>> {
-            model.names_of(id).into_iter().map(|(_, name)| name).collect()
-        };
+        fn names(model: &Model, id: Id) -> BTreeSet<&[u8]> {
+            model.names_of(id).iter().map(|(_, name)| &name[..]).collect()
+        }
         !names(&self.shown, id).is_disjoint(&names(found, at))
     }
 
@@ -159,7 +157,7 @@ impl Volume {
 
     /// Whether a page may be what nodes of the log say that files share: deltas of the inode block that was lost.
     fn is_of_shared_nodes(&self, inode: &Inode, page: u64) -> bool {
-        let before = self.at_checkpoint.inodes().find(|(_, before)| before.ino == inode.ino);
+        let before = self.at_checkpoint.of_ino(inode.ino);
         self.shared && before.is_none_or(|(_, before)| before.content.page(page) != inode.content.page(page))
     }
 
@@ -170,7 +168,7 @@ impl Volume {
         let files =
             self.shown.inodes().filter(|(_, inode)| self.spread.contains(&inode.ino) && !inode.is_dir());
         for (id, inode) in files {
-            let above = self.shown.names_of(id).into_iter().map(|(dir, _)| self.shown.inode(dir).ino);
+            let above = self.shown.names_of(id).iter().map(|(dir, _)| self.shown.inode(*dir).ino);
             let beside: BTreeSet<u64> = above
                 .filter_map(|dir| self.own.get(&dir))
                 .chain(self.own.get(&inode.ino))
@@ -241,10 +239,10 @@ impl Volume {
             return Ok(());
         }
         let in_struck = |ino: Ino| {
-            let names = self.shown.inodes().filter(|(_, i)| i.ino == ino);
+            let names = self.shown.of_ino(ino).into_iter();
             names
                 .flat_map(|(id, _)| self.shown.names_of(id))
-                .any(|(dir, _)| self.is_struck(self.shown.inode(dir).ino, struck))
+                .any(|(dir, _)| self.is_struck(self.shown.inode(*dir).ino, struck))
         };
         if was.is_dir() || in_struck(was.ino) {
             let mut was = was.clone();
@@ -268,7 +266,7 @@ impl Volume {
         if self.is_struck(inode.ino, struck) && !self.is_left_without_inode(inode, hits) {
             return Ok(());
         }
-        for (dir, name) in self.shown.names_of(id) {
+        for &(dir, ref name) in self.shown.names_of(id) {
             let mut above = dir;
             let mut whole = true;
             loop {
@@ -278,10 +276,10 @@ impl Volume {
                     _ => break,
                 }
             }
-            let path = format!("{}/{}", self.shown.path_of(dir), String::from_utf8_lossy(&name));
+            let path = format!("{}/{}", self.shown.path_of(dir), String::from_utf8_lossy(name));
             let dir_ino = self.shown.inode(dir).ino;
-            let here = found.inodes().find(|(_, i)| i.ino == dir_ino).map(|(id, _)| id);
-            let there = here.and_then(|here| found.lookup(here, &name).ok());
+            let here = found.of_ino(dir_ino).map(|(id, _)| id);
+            let there = here.and_then(|here| found.lookup(here, name).ok());
             if whole && there != Some(at) {
                 return fail("place", format!("{path} (inode {})", inode.ino));
             }

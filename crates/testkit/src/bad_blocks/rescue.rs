@@ -256,7 +256,7 @@ impl Volume {
             if !nat && told.contains_key(&inode.ino) && !self.ways_of(id).iter().any(struck_of) {
                 return fail("told", format!("get: {path}: {:?}", told[&inode.ino]));
             }
-            let versions = allowed.iter().filter_map(|m| m.inodes().find(|(_, i)| i.ino == inode.ino));
+            let versions = allowed.iter().filter_map(|m| m.of_ino(inode.ino));
             let judged =
                 versions.map(|(_, was)| judge_content(was, found.inode(at), told.get(&inode.ino).copied()));
             if let Some(Err(e)) = judged.reduce(Result::or)
@@ -308,13 +308,13 @@ impl Volume {
 
     /// Whether a file was fsynced since the checkpoint: it may be as at any of its fsyncs.
     fn was_fsynced(&self, inode: &Inode) -> bool {
-        let at = self.at_checkpoint.inodes().find(|(_, before)| before.ino == inode.ino);
+        let at = self.at_checkpoint.of_ino(inode.ino);
         at.is_none_or(|(_, before)| compare_inode(before, inode).is_err())
     }
 
     /// The same with the directories of all its names.
     fn ways_of(&self, id: Id) -> Vec<Ino> {
-        let above = self.shown.names_of(id).into_iter().flat_map(|(dir, _)| self.way_of(dir));
+        let above = self.shown.names_of(id).iter().flat_map(|(dir, _)| self.way_of(*dir));
         self.way_of(id).into_iter().chain(above).collect()
     }
 

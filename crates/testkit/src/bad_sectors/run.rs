@@ -142,12 +142,12 @@ impl Struck {
             }
             let path = model.path_of(id);
             let mut named = id == ROOT;
-            for (dir, name) in model.names_of(id) {
+            for &(dir, ref name) in model.names_of(id) {
                 if self.hit.has(model.inode(dir).ino) {
                     continue;
                 }
                 let attr =
-                    fs.lookup(model.inode(dir).ino, &name).map_err(|e| format!("lookup of {path}: {e}"))?;
+                    fs.lookup(model.inode(dir).ino, name).map_err(|e| format!("lookup of {path}: {e}"))?;
                 fs.release(attr.ino, 1);
                 named = true;
                 if attr.ino != inode.ino {
@@ -182,7 +182,7 @@ impl Struck {
     /// Whether all directories that name an inode, or that it names, are known.
     fn knows_nlink(&self, model: &Model, id: Id) -> bool {
         let children = model.inode(id).entries.values().map(|child| model.inode(*child).ino);
-        let parents = model.names_of(id).into_iter().map(|(dir, _)| model.inode(dir).ino);
+        let parents = model.names_of(id).iter().map(|(dir, _)| model.inode(*dir).ino);
         children.chain(parents).all(|ino| !self.hit.has(ino))
     }
 

@@ -14,7 +14,8 @@ use super::record::{Encoded, Take};
 use crate::types::Timestamp;
 use crc32fast::Hasher;
 use medfs_device::file::read_full;
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -28,6 +29,8 @@ const HEAD: usize = 120;
 const HEAD_STRIDE: u64 = 512;
 const RECORD_MAGIC: u32 = 0x5256_5553;
 const RECORD: usize = 40;
+/// Where in its header a record has its checksum, with the mark of one that is skipped behind it.
+const CHECKSUM: u64 = 8;
 /// A record up to this size is written in one piece.
 const SMALL: usize = 1024;
 /// Bytes looked through at once.
@@ -179,26 +182,36 @@ impl Log {
         let base = Mark { version, at: START, number: 1 };
         let head = Head { uuid, secret: Secret::new(), base, ..Head::default() };
         let mut log = Log { file, path: path.to_owned(), head, end: START, number: 1 };
-        log.write_head()?;
+        if let Err(error) = log.write_head() {
+            // A file system without room: the next mount may have it.
+            log.remove()?;
+            return Err(error.into());
+        }
         Ok(log)
     }
 
-    /// Opens a log; `None` where there is no file. A file without a head is an empty log of no volume.
+    /// Opens a log; `None` where there is no file, or an empty one: a process was killed while it made it, and this
+    /// removes it. Another file without a head is an empty log of no volume.
     pub(super) fn open(path: &Path) -> Result<Option<Log>, Unusable> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
         let file = match options.open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 return Err(Unusable::Foreign("is a symbolic link"));
             }
             Err(error) => return Err(error.into()),
         };
         check(&file)?;
         lock(&file)?;
+        let is_empty = file.metadata()?.len() == 0;
         let head = read_head(&file)?.unwrap_or_default();
-        Ok(Some(Log { file, path: path.to_owned(), head, end: START, number: 1 }))
+        let log = Log { file, path: path.to_owned(), head, end: START, number: 1 };
+        if is_empty {
+            log.remove()?;
+        }
+        Ok((!is_empty).then_some(log))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -251,7 +264,7 @@ impl Log {
         }
         let mut bytes = vec![0; len];
         if !fill(&self.file, &mut bytes, at + RECORD as u64)?
-            || checksum(secret, number, time, &[&bytes]) != crc
+            || checksum(secret, number, time, skipped, &[&bytes]) != crc
         {
             return Ok(None);
         }
@@ -292,7 +305,9 @@ impl Log {
 
     /// Marks a record as one that is not to be done again.
     pub(super) fn skip(&self, record: &Record) -> io::Result<()> {
-        self.file.write_all_at(&1u32.to_le_bytes(), record.at + 12)
+        let crc = checksum(self.head.secret, record.number, record.time, true, &[&record.bytes]);
+        let marked = [crc, u32::from(true)].map(u32::to_le_bytes).concat();
+        self.file.write_all_at(&marked, record.at + CHECKSUM)
     }
 
     /// Begins anew behind a checkpoint that has all of it.
@@ -304,18 +319,16 @@ impl Log {
         Ok(())
     }
 
-    /// Gives the file another name, which nobody has; returns it.
+    /// Gives the file another name, which nobody has; returns it. It has one name at any time: a file with two is no
+    /// log.
     pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
         for number in 1.. {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".aside{number}"));
-            match fs::hard_link(&self.path, &name) {
-                Ok(()) => {
-                    fs::remove_file(&self.path)?;
-                    return Ok(name.into());
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
+            match renameat_with(CWD, &self.path, CWD, &name, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(name.into()),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         unreachable!("there is always a further number")
@@ -394,12 +407,13 @@ fn size_on_file(len: usize) -> u64 {
     (RECORD + len).next_multiple_of(8) as u64
 }
 
-fn checksum(secret: Secret, number: u64, time: Timestamp, parts: &[&[u8]]) -> u32 {
+fn checksum(secret: Secret, number: u64, time: Timestamp, skipped: bool, parts: &[&[u8]]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(&secret.0);
     hasher.update(&number.to_le_bytes());
     hasher.update(&time.secs.to_le_bytes());
     hasher.update(&time.nanos.to_le_bytes());
+    hasher.update(&[skipped.into()]);
     parts.iter().for_each(|part| hasher.update(part));
     hasher.finalize()
 }
@@ -428,7 +442,7 @@ fn header(secret: Secret, number: u64, time: Timestamp, parts: [&[u8]; 2]) -> [u
     let mut bytes = [0; RECORD];
     bytes[..4].copy_from_slice(&secret.magic().to_le_bytes());
     bytes[4..8].copy_from_slice(&len.to_le_bytes());
-    bytes[8..12].copy_from_slice(&checksum(secret, number, time, &parts).to_le_bytes());
+    bytes[8..12].copy_from_slice(&checksum(secret, number, time, false, &parts).to_le_bytes());
     bytes[16..24].copy_from_slice(&number.to_le_bytes());
     bytes[24..32].copy_from_slice(&time.secs.to_le_bytes());
     bytes[32..36].copy_from_slice(&time.nanos.to_le_bytes());
@@ -463,5 +477,46 @@ mod tests {
         let base = log.head.base;
         assert_eq!(log.find_end(base).expect("read"), Some(1));
         assert_eq!((log.end, log.number), (end, number));
+    }
+
+    /// A log with one record, and that record.
+    fn of_one_record(path: &Path) -> (Log, Record) {
+        let mut log = Log::create(path, [1; 16], 1).expect("made");
+        let effect = Encoded { fields: Vec::new(), data: &[7; 24] };
+        assert!(log.append(Timestamp { secs: 1, nanos: 0 }, &effect, u64::MAX).expect("written"));
+        let record = log.read(START, 1).expect("read").expect("it is whole");
+        (log, record)
+    }
+
+    /// A record is left out where a daemon said so, and not where a bit of its header fell over.
+    #[test]
+    fn the_mark_of_a_skipped_record_is_under_its_checksum() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (log, record) = of_one_record(&dir.path().join("log"));
+        for bit in 0..32 {
+            let flipped = (1u32 << bit).to_le_bytes();
+            log.file.write_all_at(&flipped, record.at + CHECKSUM + 4).expect("written");
+            assert_eq!(log.read(START, 1).expect("read"), None, "bit {bit}");
+        }
+        log.skip(&record).expect("marked");
+        let skipped = Record { skipped: true, ..record };
+        assert_eq!(log.read(START, 1).expect("read"), Some(skipped));
+    }
+
+    /// Behind a kill while it was made there is an empty file, and behind one while it was set aside there is a
+    /// file with one name: neither is in the way of the next log.
+    #[test]
+    fn a_killed_process_leaves_no_file_in_the_way() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("log");
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&path).expect("made");
+        assert!(Log::open(&path).expect("it opens").is_none());
+        let (log, _) = of_one_record(&path);
+        fs::write(dir.path().join("log.aside1"), "older").expect("written");
+        assert_eq!(log.set_aside().expect("set aside"), dir.path().join("log.aside2"));
+        assert_eq!(log.file.metadata().expect("read").nlink(), 1);
+        assert_eq!(fs::read(dir.path().join("log.aside1")).expect("read"), b"older");
+        assert!(Log::open(&path).expect("it opens").is_none());
     }
 }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::map::effects::{Effect, OpLog};
 use crate::options::{DurabilityMode, MountOptions, Survivor as Place};
 use crate::tree::Tree;
-use log::{Log, Mark, START, Unusable};
+use log::{Head, Log, Mark, START, Unusable};
 use medfs_format::Ino;
 use medfs_sync::Mutex;
 use serde::Serialize;
@@ -144,7 +144,9 @@ pub(crate) fn find(on: &Tree) -> Option<Arc<Survivor>> {
 fn found(on: &Tree, path: &Path) -> Result<Option<Survivor>, Unusable> {
     let log = Log::open(path)?;
     if on.read_only {
-        if log.is_some() {
+        let Some(mut log) = log else { return Ok(None) };
+        let follows = follows(on, &log.head);
+        if follows.is_some_and(|from| log.find_end(from).is_ok_and(|count| count != Some(0))) {
             tracing::warn!(
                 "{} has what a daemon acknowledged before it was killed: only a mount that may write shows it",
                 path.display()
@@ -194,6 +196,13 @@ fn cannot_use(path: &Path, why: &Unusable) -> String {
     }
 }
 
+/// The first record that the volume lacks; `None` where the log is not of the volume as it is now.
+fn follows(on: &Tree, head: &Head) -> Option<Mark> {
+    let now = on.version_in_footers();
+    let marks = (head.uuid == on.sb.uuid).then_some([head.base, head.intent])?;
+    marks.into_iter().find(|mark| mark.version == now)
+}
+
 /// An earlier daemon's log at the first record that the volume lacks, and how many these are. `None` where it is
 /// not this volume's as it is now: then it was set aside.
 fn pending(on: &Tree, mut log: Log, told: &mut Vec<String>) -> io::Result<Option<(Log, u64)>> {
@@ -203,19 +212,15 @@ fn pending(on: &Tree, mut log: Log, told: &mut Vec<String>) -> io::Result<Option
     if head.uuid != on.sb.uuid {
         return aside(log, "is of another volume or damaged");
     }
-    let from = match now {
-        _ if now == head.base.version => head.base,
-        _ if now == head.intent.version => head.intent,
-        _ => {
-            let (number, base) = (now as u32, head.base.version as u32);
-            let older = if base <= number { "older" } else { "newer" };
-            let why = format!("is {older} than the volume (checkpoint {base}, the volume has {number})");
-            return if log.find_end(head.base)? == Some(0) {
-                log.remove().map(|()| None)
-            } else {
-                aside(log, &why)
-            };
-        }
+    let Some(from) = follows(on, &head) else {
+        let (number, base) = (now as u32, head.base.version as u32);
+        let older = if base <= number { "older" } else { "newer" };
+        let why = format!("is {older} than the volume (checkpoint {base}, the volume has {number})");
+        return if log.find_end(head.base)? == Some(0) {
+            log.remove().map(|()| None)
+        } else {
+            aside(log, &why)
+        };
     };
     let Some(count) = log.find_end(from)? else { return aside(log, "is damaged in the middle") };
     log.head.base = from;
