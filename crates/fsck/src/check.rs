@@ -302,7 +302,8 @@ struct Ends {
     /// Files that it kept without a name.
     held: Held,
     cuts: Vec<Cut>,
-    /// Inodes that the checkpoint counts, 0 where there is none, and those that were reached.
+    /// Inodes that the checkpoint counts, 0 where there is none, but for medfs's own ones that are lost, and those that
+    /// were reached.
     inodes: Option<(u32, u32)>,
     /// Files that it made anew.
     rebuilt: BTreeSet<Ino>,
@@ -358,7 +359,7 @@ fn pass(
     }
     let free_segments = w.tables().check_sit()?;
     let mut counts = w.tables().check_counts(free_segments, free_nid);
-    let inodes = Some((w.image.checkpoint().valid_inode_count.get(), counts.inodes));
+    let inodes = Some((counted_inodes(&w), counts.inodes));
     counts.recount = quota::judge(&mut w.j.image, &w.j.space.usage, &mut w.j.findings, w.j.fix)?;
     if w.fix {
         let (space, image) = (&mut w.j.space, &mut w.j.image);
@@ -380,6 +381,11 @@ fn pass(
     };
     let (cuts, rebuilt, reverted) = (w.j.cuts.list, w.j.anew.files, w.j.reverted);
     Ok((report, Ends { held: w.held, cuts, inodes, rebuilt, reverted }))
+}
+
+/// The inodes that the checkpoint counts, but for medfs's own ones that are lost.
+fn counted_inodes(w: &Walker<'_, '_>) -> u32 {
+    w.image.checkpoint().valid_inode_count.get().saturating_sub(w.own_lost)
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.

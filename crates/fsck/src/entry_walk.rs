@@ -4,6 +4,7 @@ use crate::file::{DirWalk, FileWalk};
 use crate::finding::{Code, LostFile};
 use crate::judgement::Judgement;
 use crate::names::{level_of, own_name, right_place};
+use crate::own_list::is_own;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
 use medfs_format::Ino;
@@ -58,6 +59,10 @@ fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> i
 /// Notes an entry that goes, where no inode that can be read stands behind it.
 fn note_lost(w: &mut Judgement<'_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
     if !leads_nowhere(w, target)? {
+        return Ok(());
+    }
+    if is_own(w, dir, name) {
+        w.own_lost += 1;
         return Ok(());
     }
     w.losses.lost += 1;

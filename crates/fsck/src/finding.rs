@@ -241,6 +241,8 @@ codes! {
     /// A shared record node with an entry that stands for no inode block, or a node of removed names with one
     /// of no file: the volume cannot be rolled forward.
     SharedNode = 914, Error;
+    /// Files with slices that medfs's own list of them does not name: it would free or overwrite what they need.
+    SliceList = 915, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong, with a block that is another file's.

@@ -40,6 +40,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) losses: Losses,
     /// Names whose inode is lost.
     pub(crate) lost: Vec<LostFile>,
+    /// Names of medfs's own records that have lost their inodes.
+    pub(crate) own_lost: u32,
     /// The last inode block of each file in the fsync log.
     pub(crate) logged: HashMap<Ino, BlockAddr>,
     /// Directories that are made anew.
@@ -69,6 +71,7 @@ impl<'d> Judgement<'d> {
             compressors: Compressors::default(),
             losses: Losses::default(),
             lost: Vec::new(),
+            own_lost: 0,
             logged: HashMap::new(),
             anew: Anew::default(),
             reverted: BTreeMap::new(),

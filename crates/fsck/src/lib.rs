@@ -46,6 +46,7 @@ mod no_pack;
 mod no_super;
 mod nodes;
 mod old_inode;
+mod own_list;
 mod pack;
 mod quota;
 mod reach;
