@@ -26,7 +26,7 @@ pub(crate) enum Command {
     #[command(after_help = crate::options::short_help(), after_long_help = crate::options::help())]
     Mount(MountArgs),
     /// Unmount a volume, and wait until its last checkpoint is on the device
-    Umount(DirArgs),
+    Umount(UmountArgs),
     /// Check a volume, and repair it with --repair
     #[command(after_long_help = crate::fsck::HELP)]
     Fsck(crate::fsck_args::FsckArgs),
@@ -263,6 +263,13 @@ pub(crate) struct DirArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// Directory that the volume is mounted on, or its image file or block device
+    #[arg(value_name = "DIR|IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: PathBuf,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
     /// Image file or block device, not mounted
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
@@ -272,7 +279,7 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) databases: bool,
     /// Report what the import would do and whether its space suffices; change nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Print JSON
     #[arg(long)]
@@ -330,7 +337,7 @@ pub(crate) enum DumpWhat {
 }
 
 #[derive(Args, Debug)]
-#[command(after_long_help = crate::put::HELP)]
+#[command(after_long_help = crate::put::HELP, override_usage = crate::put::USAGE)]
 pub(crate) struct PutArgs {
     /// Copy directories with their content
     #[arg(short, long, short_alias = 'R')]
@@ -339,7 +346,7 @@ pub(crate) struct PutArgs {
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
     /// Files to copy, then where to: a directory inside the volume or a new name
-    #[arg(value_name = "FILE", num_args = 2.., required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "FILE", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
 }
 

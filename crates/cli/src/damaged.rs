@@ -10,9 +10,39 @@ use roff::{Roff, bold, roman};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What helps where directories no longer lead to all files.
-pub(crate) fn salvage_finds(image: &Path) -> String {
-    format!("{} also looks for files that the directories no longer lead to", salvage(image))
+/// What of a volume was not come to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Hidden {
+    /// Directories no longer lead to all files.
+    Files,
+    /// Inodes of files cannot be read.
+    Inodes,
+    /// Either, or both.
+    Any,
+}
+
+impl Hidden {
+    /// Of whether directories were torn, and whether inodes of files could not be read.
+    pub(crate) fn of(is_torn: bool, is_unread: bool) -> Option<Hidden> {
+        match (is_torn, is_unread) {
+            (true, true) => Some(Hidden::Any),
+            (true, false) => Some(Hidden::Files),
+            (false, true) => Some(Hidden::Inodes),
+            (false, false) => None,
+        }
+    }
+}
+
+/// What helps where not all files were come to.
+pub(crate) fn salvage_finds(image: &Path, hidden: Hidden) -> String {
+    let looks = "looks for files that the directories no longer lead to";
+    let rebuilds = "rebuilds files whose inode is damaged";
+    let salvage = salvage(image);
+    match hidden {
+        Hidden::Files => format!("{salvage} also {looks}"),
+        Hidden::Inodes => format!("{salvage} also {rebuilds}, as far as their content is left"),
+        Hidden::Any => format!("{salvage} also {looks}, and {rebuilds}"),
+    }
 }
 
 /// What helps where a volume does not open.
@@ -38,7 +68,12 @@ pub(crate) fn salvage(image: &Path) -> String {
 pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<Held<'v>> {
     paths::find(volume, path).map_err(|error| match error.of_volume() {
         Some(damage @ medfs::Error::Corrupt(_)) => {
-            anyhow::anyhow!("{}: {}; {}", path.display(), exit::damage(damage), salvage_finds(image))
+            anyhow::anyhow!(
+                "{}: {}; {}",
+                path.display(),
+                exit::damage(damage),
+                salvage_finds(image, Hidden::Any)
+            )
         }
         _ => error.into(),
     })

@@ -12,6 +12,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let dev = target::open_to_look(&args.image)?;
     target::explain_no_volume(&*dev, &args.image)?;
+    target::refuse_cut_short(dev.clone(), &args.image)?;
     let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", args.image.display()))?;
     if let Some(mount) = Holder::of(&args.image).mount.filter(MountEntry::is_medfs) {
         let on = mount.on.display();

@@ -349,7 +349,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
 /// A new undo file, or that of a repair of the same volume which was interrupted.
 fn open_undo(args: &FsckArgs, file: &Path, dev: target::Target) -> Result<UndoDevice<target::Target>> {
     if file.symlink_metadata().is_err() {
-        return UndoDevice::create(file, dev).with_context(|| format!("cannot create {}", file.display()));
+        return UndoDevice::create(file, dev).map_err(|error| not_made(&error.into(), file));
     }
     let kept = UndoDevice::resume(file, dev).map_err(|error| not_resumed(error, file, &args.image))?;
     if kept.kept() > 0 && !args.json {
@@ -357,6 +357,12 @@ fn open_undo(args: &FsckArgs, file: &Path, dev: target::Target) -> Result<UndoDe
         outln!("{file} holds {blocks} of an interrupted repair: it will take back both repairs");
     }
     Ok(kept)
+}
+
+/// That an undo file cannot be made, and what that means.
+fn not_made(error: &anyhow::Error, file: &Path) -> anyhow::Error {
+    let (name, why) = (file.display(), exit::sentence(error));
+    refused(format!("nothing was repaired: cannot create {name}: {why}; name a file on a disk with room"))
 }
 
 /// Why a file that is there is not gone on with.
@@ -376,7 +382,7 @@ fn not_resumed(error: UndoError, file: &Path, image: &Path) -> anyhow::Error {
 fn check_undo(file: &Path, image: &Path, dev: &dyn BlockDevice) -> Result<()> {
     let name = file.display();
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let metadata = folder.metadata().with_context(|| format!("cannot create {name}"))?;
+    let metadata = folder.metadata().map_err(|error| not_made(&error.into(), file))?;
     let on_it =
         image.metadata().is_ok_and(|of| of.file_type().is_block_device() && of.rdev() == metadata.dev());
     if on_it {
@@ -388,7 +394,7 @@ fn check_undo(file: &Path, image: &Path, dev: &dyn BlockDevice) -> Result<()> {
     if file.symlink_metadata().is_ok() {
         return check_resume(file, dev).map_err(|error| not_resumed(error, file, image));
     }
-    tempfile::tempfile_in(folder).with_context(|| format!("cannot create {name}"))?;
+    tempfile::tempfile_in(folder).map_err(|error| not_made(&error.into(), file))?;
     Ok(())
 }
 

@@ -37,6 +37,6 @@ pub(crate) struct FsckArgs {
     #[arg(short, hide = true)]
     pub(crate) force: bool,
     /// Print every finding, even if there are many of one kind
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) verbose: bool,
 }

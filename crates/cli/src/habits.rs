@@ -98,6 +98,9 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
             };
             format!("{} {verb} missing; {}", missing.join(" "), usage.trim().replacen("Usage", "usage", 1))
         }
+        ErrorKind::InvalidValue if context(ContextKind::InvalidValue).concat().is_empty() => {
+            format!("{} lacks its value; {help}", context(ContextKind::InvalidArg).concat())
+        }
         ErrorKind::ValueValidation => {
             let (option, value) =
                 (context(ContextKind::InvalidArg).concat(), context(ContextKind::InvalidValue).concat());

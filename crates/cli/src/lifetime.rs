@@ -41,6 +41,9 @@ fn amplification(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| format!("expected a factor above 0 and up to {AMPLIFICATION_MAX}"))
 }
 
+/// Shortest time from which a day is told, in milliseconds.
+pub(crate) const SHORTEST: u64 = 60_000;
+
 /// `4.9 years`, `120 days`.
 pub(crate) fn show(years: f64) -> String {
     match years {

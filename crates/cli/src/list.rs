@@ -2,11 +2,12 @@
 //! and told at the end.
 
 use crate::args::LsArgs;
+use crate::damaged::Hidden;
 use crate::get::map;
 use crate::{damaged, exit, json, output, size, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
-use medfs_device::quote;
+use medfs_device::quote::{self, hint};
 use medfs_rescue::{Failure, Lost, Outcome, missing_inodes};
 use medfs_transfer::{Held, paths};
 use serde::Serialize;
@@ -54,14 +55,21 @@ struct Unread {
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
     let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false, false)?;
+    crate::log::without_damage();
     let listed = target::open_volume_read_only(device, &args.image).and_then(|volume| list(args, &volume));
     // What was learned of the device is kept, whatever else failed.
     let kept = keeper.finish();
     let code = listed?;
-    keeper.tell_missing("ls", &args.image);
-    kept?;
     // Nothing of the content was read: whether all of it is there is not known.
-    Ok(if keeper.missing_bytes() > 0 { exit::FAILURE } else { code })
+    let tells = hint(format_args!("medfs get -r {} / DIRECTORY", quote::path(&args.image)));
+    let more = if code == exit::SUCCESS {
+        format!("; {tells} tells which files lack content")
+    } else {
+        String::new()
+    };
+    keeper.tell_missing("ls", &args.image, &more);
+    kept?;
+    Ok(code)
 }
 
 fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
@@ -103,8 +111,8 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
     if failed.failed() == 0 {
         return Ok(exit::SUCCESS);
     }
-    if failed.torn + failed.unread > 0 {
-        errln!("medfs ls: {}", damaged::salvage_finds(&args.image));
+    if let Some(hidden) = Hidden::of(failed.torn > 0, failed.unread > 0) {
+        errln!("medfs ls: {}", damaged::salvage_finds(&args.image, hidden));
     }
     errln!("medfs ls: 'medfs help damaged' says what to do about a damaged volume");
     Ok(exit::FAILURE)

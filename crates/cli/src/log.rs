@@ -35,6 +35,12 @@ static IS_LOG: AtomicBool = AtomicBool::new(false);
 /// Whether errors are told by the command.
 static WITHOUT_ERRORS: AtomicBool = AtomicBool::new(false);
 
+/// Whether what a volume does not show because of damage is told by the command.
+static WITHOUT_DAMAGE: AtomicBool = AtomicBool::new(false);
+
+/// Where the engine notes what it does not show.
+const OF_DAMAGE: &str = "medfs::map::damage";
+
 /// The sentence that was told last: it is not told twice in a row.
 static LAST: Mutex<String> = Mutex::new(String::new());
 
@@ -58,6 +64,11 @@ pub(crate) fn to_file() {
 /// From now on only warnings are told: the command tells of errors itself.
 pub(crate) fn without_errors() {
     WITHOUT_ERRORS.store(true, Ordering::Relaxed);
+}
+
+/// From now on the command tells itself what a volume does not show because of damage.
+pub(crate) fn without_damage() {
+    WITHOUT_DAMAGE.store(true, Ordering::Relaxed);
 }
 
 /// From now on messages go to the system's log.
@@ -165,6 +176,9 @@ where
             return self.0.format_event(context, writer, event);
         }
         if WITHOUT_ERRORS.load(Ordering::Relaxed) && *event.metadata().level() == Level::ERROR {
+            return Ok(());
+        }
+        if WITHOUT_DAMAGE.load(Ordering::Relaxed) && event.metadata().target() == OF_DAMAGE {
             return Ok(());
         }
         let mut sentence = Sentence::default();

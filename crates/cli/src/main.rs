@@ -42,6 +42,7 @@ mod mount;
 mod nvram;
 mod options;
 mod outcome;
+mod partitions;
 mod power;
 mod probe;
 mod progress;
@@ -57,6 +58,7 @@ mod target;
 mod trace;
 mod umount;
 mod undo;
+mod users;
 mod watchdog;
 mod words;
 

@@ -245,7 +245,12 @@ fn mount(
         })
     });
     match mounted {
-        Ok(session) => Ok((session, volume, closing)),
+        Ok(session) => {
+            if let Some(why) = source.read_only_because {
+                errln!("medfs mount: {why}: mounted read-only");
+            }
+            Ok((session, volume, closing))
+        }
         Err(e) => {
             // The mount's error is the one to tell; an unclean close loses nothing.
             closing.close();

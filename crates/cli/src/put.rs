@@ -1,24 +1,39 @@
 //! `medfs put`: copies files of the host into a volume that is not mounted.
 
 use crate::args::PutArgs;
+use crate::exit::Coded;
 use crate::fsck::checked;
 use crate::{exit, progress, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};
 use medfs_device::quote::{self, hint};
+use medfs_device::read_block;
 use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The volume comes first, and last where in it the files go.
+pub(crate) const USAGE: &str = "medfs put [OPTIONS] <IMAGE|DEVICE> <FILE>... <DESTINATION>";
+
 /// What `medfs put` does with a damaged volume.
 pub(crate) const HELP: &str = "\
+A source that ends with /. is a directory whose contents are copied, hidden files
+too, as 'cp -r SRC/. DIR' does: the directory in the volume keeps its owner, mode
+and times. Without it the directory itself is copied, under its own name:
+  medfs put -r card.img photos/. /    makes /1.jpg, /2.jpg
+  medfs put -r card.img photos /      makes /photos/1.jpg, /photos/2.jpg
+
 A volume with up to 10,000 inodes is checked first. If it is damaged, put prints
 a warning and still copies: a later repair may remove files put there. Copy the
 files off such a volume and repair it before using it ('medfs help damaged').";
 
 /// `medfs put`
 pub(crate) fn run(args: &PutArgs) -> Result<u8> {
-    let (destination, sources) = args.paths.split_last().context("no path given")?;
+    image_first(args)?;
+    let Some((destination, sources)) = args.paths.split_last().filter(|(_, sources)| !sources.is_empty())
+    else {
+        return Err(Coded::new(exit::USAGE, without_destination(args)).into());
+    };
     for source in sources {
         let meta = source.symlink_metadata().with_context(|| format!("cannot read {}", source.display()))?;
         if meta.is_dir() && !args.recursive {
@@ -33,6 +48,42 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
         errln!("medfs put: warning: {warning}");
     }
     Ok(exit::SUCCESS)
+}
+
+/// Refuses cp's order, in which the volume comes last: says which command is meant.
+fn image_first(args: &PutArgs) -> Result<()> {
+    let is_volume = |path: &Path| {
+        let device = target::open_to_look(path).ok()?;
+        (0..2).find(|at| read_block(&*device, *at).is_ok_and(|block| target::is_superblock(&block)))
+    };
+    let is_dir = args.image.is_dir();
+    if !is_dir && (!args.image.is_file() || is_volume(&args.image).is_some()) {
+        return Ok(());
+    }
+    let recursive = if args.recursive { "-r " } else { "" };
+    let volume = args.paths.iter().position(|path| !path.is_dir() && is_volume(path).is_some());
+    if let Some(at) = volume {
+        let sources: Vec<&PathBuf> = [&args.image].into_iter().chain(&args.paths[..at]).collect();
+        let words = sources.into_iter().map(|source| quote::path(source)).collect::<Vec<_>>().join(" ");
+        let to = args.paths.get(at + 1).map_or_else(|| "/".into(), |to| quote::path(to));
+        let command =
+            hint(format_args!("medfs put {recursive}{} {words} {to}", quote::path(&args.paths[at])));
+        return Err(Coded::new(exit::USAGE, format!("the image or device comes first: {command}")).into());
+    }
+    if is_dir {
+        let shown = args.image.display();
+        let text = format!("{shown} is a directory: the image or device comes first, then what is copied");
+        return Err(Coded::new(exit::USAGE, text).into());
+    }
+    Ok(())
+}
+
+/// That it is not said where in the volume the files go.
+fn without_destination(args: &PutArgs) -> String {
+    let source = args.paths.first().map_or_else(|| "FILE".into(), |source| quote::path(source));
+    let recursive = if args.recursive { "-r " } else { "" };
+    let command = hint(format_args!("medfs put {recursive}{} {source} /", quote::path(&args.image)));
+    format!("the place in the volume to copy to is missing: {command} copies into its root directory")
 }
 
 /// Most inodes of a volume that is checked before it is written: that takes less than a second.
@@ -70,6 +121,11 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Fille
         );
     }
     for source in sources {
+        if let Some(ino) = directory.filter(|_| is_content(source)) {
+            let put = filler.put_content(source, ino);
+            put.map_err(|error| without_room(error, filler.filled().entries))?;
+            continue;
+        }
         let (parent, name) = match directory {
             Some(ino) => (ino, own_name(source)?),
             None => (parent_of(volume, destination)?, own_name(destination)?),
@@ -115,7 +171,14 @@ fn parent_of(volume: &Volume, path: &Path) -> Result<Ino> {
     Ok(held.ino())
 }
 
-/// The last component; of `.` or `dir/..` that of the directory it is.
+/// Whether a path ends with `.` or `..`: it has no name of its own, and means what the directory contains.
+fn is_content(path: &Path) -> bool {
+    let mut names = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+    let last = names.find(|name| !name.is_empty());
+    last.is_some_and(|name| [&b"."[..], b".."].contains(&name))
+}
+
+/// The last component; of `dir/..` that of the directory it is.
 fn own_name(path: &Path) -> Result<std::ffi::OsString> {
     if let Some(name) = path.file_name() {
         return Ok(name.to_owned());

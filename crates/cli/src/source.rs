@@ -11,14 +11,12 @@ use crate::target::{self, Target};
 use crate::trace::tap::Tap;
 use anyhow::{Context, Result, bail};
 use medfs::{MountOptions, Volume};
-use medfs_device::{Access, Closable, FileDevice};
+use medfs_device::image_file::Gone;
+use medfs_device::{Access, Closable, FileDevice, ImageFile};
 use medfs_flash::FlashTarget;
 use medfs_fuse::{BlockMount, Error, MountConfig};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,11 +33,10 @@ pub(crate) struct Source {
     pub(crate) claimed: Option<BlockMount>,
     /// To let go of it while the volume still has it.
     closable: Option<Arc<Closable<FileDevice>>>,
-    image: Option<Image>,
+    /// Why it is mounted read-only though that was not asked for: told once it is mounted.
+    pub(crate) read_only_because: Option<String>,
+    image: Option<ImageFile>,
 }
-
-/// An image file as it was when it was opened.
-type Image = (PathBuf, Metadata);
 
 impl Source {
     /// Opens and claims what is to be mounted. What cannot be written changes the options.
@@ -53,28 +50,28 @@ impl Source {
                 device: crate::target::open_flash(&flash)?,
                 claimed: None,
                 closable: None,
+                read_only_because: None,
                 image: None,
             });
         }
         let access = if options.read_only { Access::ReadOnly } else { Access::Fallback };
         let mut file = target::open_claimed(&args.image, access)?;
+        let mut read_only_because = None;
         if medfs_device::BlockDevice::read_only(&file) && !options.read_only {
             let image = args.image.display();
-            match rustix::fs::access(&args.image, rustix::fs::Access::WRITE_OK) {
-                Err(Errno::ACCESS | Errno::PERM) => {
-                    errln!("medfs mount: no write permission for {image}: mounted read-only");
-                }
-                _ => errln!("medfs mount: {image} is write-protected: mounted read-only"),
-            }
+            read_only_because = Some(match rustix::fs::access(&args.image, rustix::fs::Access::WRITE_OK) {
+                Err(Errno::ACCESS | Errno::PERM) => format!("no write permission for {image}"),
+                _ => format!("{image} is write-protected"),
+            });
             options.read_only = true;
             config.set_option("ro")?;
         }
         let by_kernel = file.is_block_device() && geteuid().is_root();
         let claimed = if by_kernel { hand_over(&mut file, config)? } else { None };
-        let path = file.path().to_owned();
-        let image = path.metadata().ok().filter(Metadata::is_file).map(|meta| (path, meta));
+        let image = ImageFile::at(file.path());
+        config.image.clone_from(&image);
         let device = Arc::new(Closable::new(file));
-        Ok(Source { device: device.clone(), claimed, closable: Some(device), image })
+        Ok(Source { device: device.clone(), claimed, closable: Some(device), read_only_because, image })
     }
 }
 
@@ -113,23 +110,26 @@ struct Parts {
     volume: Arc<Volume>,
     tap: Arc<Tap>,
     device: Option<Arc<Closable<FileDevice>>>,
-    image: Option<Image>,
+    image: Option<ImageFile>,
     outcome: Option<Outcome>,
     /// How it went, once it is done, until it is asked for.
     done: Mutex<Option<Result<()>>>,
 }
 
 impl Parts {
-    /// Fails where another program has cut the image short while it was mounted.
-    fn check_length(&self) -> Result<()> {
-        let Some((path, before)) = &self.image else { return Ok(()) };
-        let Ok(now) = path.metadata() else { return Ok(()) };
-        let is_same = (now.dev(), now.ino()) == (before.dev(), before.ino());
-        if is_same && now.len() < before.len() {
-            let missing = size::show(before.len() - now.len());
-            bail!("{} became shorter while it was mounted: the last {missing} are missing", path.display());
+    /// Fails where another program has removed or replaced the image, or cut it short, while it was mounted.
+    fn check_image(&self) -> Result<()> {
+        let Some(image) = &self.image else { return Ok(()) };
+        let path = image.path().display();
+        match image.gone() {
+            None => Ok(()),
+            Some(Gone::Removed) => bail!("{path} was removed while it was mounted"),
+            Some(Gone::Replaced) => bail!("another file took the place of {path} while it was mounted"),
+            Some(Gone::Shorter(bytes)) => {
+                let missing = size::show(bytes);
+                bail!("{path} became shorter while it was mounted: the last {missing} are missing")
+            }
         }
-        Ok(())
     }
 }
 
@@ -154,7 +154,7 @@ impl Closing {
         }
         let recorded = self.0.tap.finish();
         let closed = self.0.volume.close().context("cannot finish writing the volume").and(recorded);
-        let closed = closed.and_then(|()| self.0.check_length());
+        let closed = closed.and_then(|()| self.0.check_image());
         if let Some(device) = &self.0.device {
             device.close();
         }

@@ -1,18 +1,18 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
 use crate::content::Content;
-use crate::{damaged, survivor};
+use crate::{damaged, partitions, size, survivor};
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, Survivor, SystemClock, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
 use medfs_flash::{FlashDevice, FlashTarget};
-use medfs_format::Block;
 use medfs_format::superblock::{self, RawSuperblock};
+use medfs_format::{BLOCK_SIZE, Block};
 use medfs_rescue::salvage::whole_length;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,11 +73,21 @@ fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
     let shown = path.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied if is_device() => {
-            anyhow::anyhow!("{}: only root may use this device (try sudo)", reason())
+            let group = path.metadata().ok().filter(|meta| meta.mode() & 0o060 == 0o060 && meta.gid() != 0);
+            let and = group.map(|meta| format!(" and the group {}", name_of("/etc/group", meta.gid())));
+            let and = and.unwrap_or_default();
+            anyhow::anyhow!("{}: only root{and} may use this device (try sudo)", reason())
         }
         io::ErrorKind::PermissionDenied if File::open(path).is_ok() => {
             anyhow::anyhow!("{shown} is write-protected: this user may only read it (chmod, or sudo)")
         }
+        io::ErrorKind::PermissionDenied => match path.metadata() {
+            Ok(meta) => {
+                let owner = name_of("/etc/passwd", meta.uid());
+                anyhow::anyhow!("{}: the file belongs to {owner} (chmod, or sudo)", reason())
+            }
+            Err(_) => anyhow::anyhow!("{}: a directory above it is closed to this user (try sudo)", reason()),
+        },
         io::ErrorKind::ReadOnlyFilesystem if is_device() => anyhow::anyhow!(
             "{shown} is write-protected: check the lock switch of the card, or allow writes with {}",
             hint(format_args!("blockdev --setrw {}", quote::path(path)))
@@ -87,6 +97,14 @@ fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
         }
         _ => error.into(),
     }
+}
+
+/// The name of a user or a group in /etc/passwd or /etc/group; the number where it has none there.
+fn name_of(list: &str, id: u32) -> String {
+    let list = std::fs::read_to_string(list).unwrap_or_default();
+    let is_it = |line: &&str| line.split(':').nth(2).is_some_and(|field| field.parse() == Ok(id));
+    let name = list.lines().find(is_it).and_then(|line| line.split(':').next());
+    name.map_or_else(|| id.to_string(), str::to_owned)
 }
 
 /// Opens a device to read and write, with nobody else on it.
@@ -135,8 +153,25 @@ fn open_to_read_with(dev: Target, path: &Path, survivor: Survivor) -> Result<Vol
 
 /// Opens the volume to mount it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
-    let opened = open_volume(dev.clone(), path, options);
-    opened.map_err(|error| helpful(error, whole_length(dev).missing() > 0, path))
+    open_volume(dev.clone(), path, options).map_err(|error| match error.downcast_ref() {
+        Some(medfs::Error::Incompatible(_)) => {
+            refuse_cut_short(dev, path).context("cannot open the volume").err().unwrap_or(error)
+        }
+        _ => helpful(error, false, path),
+    })
+}
+
+/// Fails, and says what copies the files, where an image ends before its volume does.
+pub(crate) fn refuse_cut_short(dev: Target, path: &Path) -> Result<()> {
+    let whole = whole_length(dev);
+    match whole.missing() * BLOCK_SIZE as u64 {
+        0 => Ok(()),
+        missing => {
+            let (missing, all) = (size::show(missing), size::show(whole.block_count() * BLOCK_SIZE as u64));
+            let copies = damaged::salvage_copies(path);
+            bail!("{} was cut short: the last {missing} of its {all} are missing; {copies}", path.display())
+        }
+    }
 }
 
 /// The error of a volume that does not open, with what may help where it is damaged.
@@ -189,11 +224,8 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     if is_superblock(&blocks[0]) {
         return Ok(());
     }
-    if let Ok(Some(begin)) = medfs_fsck::begins_at(dev) {
-        bail!(
-            "{path} holds an F2FS volume that begins at byte {begin}: {} makes a device of it",
-            hint(format_args!("losetup -o {begin} --show -f {word}"))
-        );
+    if let Some(what) = begins_elsewhere(dev, image) {
+        bail!("{what}");
     }
     if is_superblock(&blocks[1]) {
         return Ok(());
@@ -207,12 +239,8 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
             hint(format_args!("flash:{word}"))
         );
     }
-    match medfs_mkfs::probe::find_past_damage(dev) {
-        Some(what) if what.contains("partition table") => bail!(
-            "{path} holds {what}, not an F2FS volume: name a partition of it; {} makes devices of those of an image",
-            hint(format_args!("losetup -fP --show {word}"))
-        ),
-        Some(what) => bail!("{path} holds {what}, not an F2FS volume"),
+    match instead(dev, image) {
+        Some(what) => bail!("{what}"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
             "{path} holds an F2FS volume whose superblocks are lost: {}, and {} rebuilds them",
             damaged::salvage_copies(image),
@@ -221,8 +249,45 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with {}", hint(format_args!("medfs mkfs {word}")))
         }
-        None => bail!("{path} holds no F2FS volume"),
+        None => bail!("{path} holds no F2FS volume; {IS_IT_THE_RIGHT_ONE}"),
     }
+}
+
+/// What helps where nothing of a volume is found.
+pub(crate) const IS_IT_THE_RIGHT_ONE: &str =
+    "is it the right partition or image? 'medfs help damaged' says what to do about a damaged card";
+
+/// That the volume of a device does not begin where the device does, and what does.
+pub(crate) fn begins_elsewhere(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
+    let begin = medfs_fsck::begins_at(dev).ok().flatten()?;
+    let path = image.display();
+    Some(match partitions::of(image).into_iter().find(|partition| partition.start == begin) {
+        Some(partition) => {
+            let device = quote::path(&partition.device);
+            format!("{path} is a whole disk, and its F2FS volume is the partition {device}: name that")
+        }
+        None => format!(
+            "{path} holds an F2FS volume that begins at byte {begin}: {} makes a device of it",
+            hint(format_args!("losetup -o {begin} --show -f {}", quote::path(image)))
+        ),
+    })
+}
+
+/// What else than a volume a device holds, where that is known.
+pub(crate) fn instead(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
+    let what = medfs_mkfs::probe::find_past_damage(dev)?;
+    let holds = format!("{} holds {what}, not an F2FS volume", image.display());
+    if !what.contains("partition table") {
+        return Some(holds);
+    }
+    let all: Vec<String> = partitions::of(image).iter().map(|part| quote::path(&part.device)).collect();
+    Some(match all.is_empty() {
+        false => format!("{holds}: name a partition of it, {}", all.join(" or ")),
+        true => format!(
+            "{holds}: name a partition of it; {} makes devices of those of an image",
+            hint(format_args!("losetup -fP --show {}", quote::path(image)))
+        ),
+    })
 }
 
 /// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else

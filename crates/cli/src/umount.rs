@@ -4,20 +4,23 @@
 //! for the daemon's end, and hears from it how that went ([`Outcome`]). umount(8) calls the helper for mounts
 //! of our kinds.
 
-use crate::args::DirArgs;
+use crate::args::{DirArgs, UmountArgs};
 use crate::outcome::Outcome;
-use crate::{abandoned, exit};
+use crate::{abandoned, exit, users};
 use anyhow::{Context, Result, bail};
 use medfs_device::Holder;
 use medfs_device::holder::{Process, in_other_namespace};
 use medfs_device::mounts::{MountEntry, mounts};
 use medfs_device::quote::{self, hint};
+use medfs_flash::FlashTarget;
 use medfs_fuse::{Error, control};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -38,6 +41,7 @@ const USAGE: &str = "usage: umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespa
 /// What is to be unmounted, and how.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
+    /// The directory it is mounted on, or what is mounted there.
     dir: PathBuf,
     /// At once, though it may be in use; its end is not waited for.
     lazy: bool,
@@ -46,8 +50,8 @@ struct Wanted {
 }
 
 /// `medfs umount`: returns when the volume is complete on its device.
-pub(crate) fn run(args: &DirArgs) -> Result<u8> {
-    unmount(&Wanted { dir: args.dir.clone(), ..Wanted::default() })
+pub(crate) fn run(args: &UmountArgs) -> Result<u8> {
+    unmount(&Wanted { dir: args.target.clone(), ..Wanted::default() })
 }
 
 /// Called by umount(8): `umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespace]`.
@@ -93,8 +97,8 @@ fn helper_args(args: &[OsString]) -> Result<Option<Wanted>> {
 }
 
 fn unmount(wanted: &Wanted) -> Result<u8> {
-    let dir = wanted.dir.display();
     let mount = find(&wanted.dir)?;
+    let dir = mount.on.display();
     let mut daemon = Daemon::of(&mount, None);
     if daemon.as_ref().is_some_and(|daemon| daemon.process.is_dying()) {
         let killed = daemon.take();
@@ -110,6 +114,9 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     if told.process.is_some() {
         // A device may have several readers.
         daemon = Daemon::of(&mount, told.process);
+    }
+    if let Some(gone) = &told.gone {
+        bail!("{}", only_here(&mount, gone));
     }
     if wanted.lazy {
         control::unmount_lazy(&mount.on)?;
@@ -129,8 +136,23 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Says of a mount that this user may not end who may.
+/// Says of a mount whose image has lost its name that it is the only way to the files.
+fn only_here(mount: &MountEntry, gone: &str) -> String {
+    let (dir, image) = (quote::path(&mount.on), mount.source.display());
+    let what = match gone {
+        "removed" => format!("{image} was removed while it was mounted"),
+        _ => format!("another file took the place of {image} while it was mounted"),
+    };
+    let copy = hint(format_args!("cp -a {dir}/. DIRECTORY"));
+    let end = hint(format_args!("umount -l {dir}"));
+    format!("{what}, and its files are lost with the mount: {copy} copies them, then {end} ends it")
+}
+
+/// Says of a mount that this user may not end who may, and of one that is in use who uses it.
 fn who_may(error: Error, mount: &MountEntry) -> anyhow::Error {
+    if matches!(error, Error::Busy(_)) {
+        return anyhow::anyhow!("{}", users::in_use(&mount.on));
+    }
     if !matches!(error, Error::Fusermount { .. }) || geteuid().is_root() {
         return error.into();
     }
@@ -141,8 +163,11 @@ fn who_may(error: Error, mount: &MountEntry) -> anyhow::Error {
     )
 }
 
-/// The mount on a directory. One whose daemon is gone cannot be asked for its name.
+/// The mount on a directory, or of an image or a device. One whose daemon is gone cannot be asked for its name.
 fn find(dir: &Path) -> Result<MountEntry> {
+    if let Some(flash) = FlashTarget::parse(dir)? {
+        return mount_of(&flash.path).with_context(|| format!("{} is not mounted", dir.display()));
+    }
     let as_given = std::path::absolute(dir).with_context(|| format!("cannot find {}", dir.display()))?;
     if let Some(mount) = control::find_mount(&as_given)? {
         return Ok(mount);
@@ -154,8 +179,24 @@ fn find(dir: &Path) -> Result<MountEntry> {
         (real, ..) => real,
     };
     let real = real.with_context(|| format!("cannot find {}", dir.display()))?;
-    let mount = control::find_mount(&real)?;
-    mount.with_context(|| format!("{} is not the mount point of a medfs volume", dir.display()))
+    let mount = control::find_mount(&real)?.or_else(|| mount_of(&real));
+    mount.with_context(|| match real.is_dir() {
+        true => format!("{} is not the mount point of a medfs volume", dir.display()),
+        false => format!("{} is not mounted by medfs", dir.display()),
+    })
+}
+
+/// Where medfs has mounted an image or a device: the last one of several mounts.
+fn mount_of(image: &Path) -> Option<MountEntry> {
+    let identity = |of: &Metadata| match of.file_type() {
+        kind if kind.is_block_device() => (of.rdev(), None),
+        _ => (of.dev(), Some(of.ino())),
+    };
+    let wanted = image.metadata().ok().filter(|of| !of.is_dir())?;
+    let is_it = |mount: &MountEntry| {
+        mount.is_medfs() && mount.device_path().metadata().is_ok_and(|of| identity(&of) == identity(&wanted))
+    };
+    mounts(None).ok()?.into_iter().rev().find(is_it)
 }
 
 /// Ends the connection: whoever waits for the daemon gets an error.
@@ -170,6 +211,8 @@ struct Told {
     /// will be.
     failure: Option<String>,
     process: Option<u32>,
+    /// What became of the image file, where it has lost its name: `removed` or `replaced`.
+    gone: Option<String>,
 }
 
 impl Told {
@@ -177,7 +220,9 @@ impl Told {
         let stats = control::stats_json(dir).ok().and_then(|json| serde_json::from_str(&json).ok());
         let stats: serde_json::Value = stats.unwrap_or_default();
         let process = stats["process"].as_u64().and_then(|pid| pid.try_into().ok());
-        Told { failure: stats["failure"].as_str().map(exit::without_numbers), process }
+        let gone = stats["image"].as_str().filter(|image| ["removed", "replaced"].contains(image));
+        let failure = stats["failure"].as_str().map(exit::without_numbers);
+        Told { failure, process, gone: gone.map(str::to_owned) }
     }
 }
 

@@ -53,7 +53,8 @@ pub struct Process {
 }
 
 impl Process {
-    fn new(pid: u32) -> Process {
+    /// The process of a number.
+    pub fn of(pid: u32) -> Process {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = line.split(|b| *b == 0).map(String::from_utf8_lossy);
         let first = words.next().unwrap_or_default();
@@ -73,7 +74,7 @@ impl Process {
 
     /// The process of a number, where that is the daemon of a mount.
     pub fn daemon(pid: u32) -> Option<Process> {
-        Some(Process::new(pid)).filter(Process::mounts)
+        Some(Process::of(pid)).filter(Process::mounts)
     }
 
     fn is_medfs(&self) -> bool {
@@ -166,7 +167,7 @@ fn process(identity: Identity, stat: &Stat) -> Option<Process> {
     if pids.is_empty() {
         pids = processes_with(identity);
     }
-    let found = pids.into_iter().map(Process::new);
+    let found = pids.into_iter().map(Process::of);
     found.min_by_key(|process| (process.pid == std::process::id(), !process.is_medfs()))
 }
 
@@ -261,7 +262,7 @@ pub fn in_other_namespace(device: (u32, u32)) -> Option<(Process, MountEntry)> {
         seen.push(theirs);
         let mut entries = mounts(Some(pid)).unwrap_or_default().into_iter();
         if let Some(entry) = entries.find(|entry| entry.is_medfs() && entry.device == device) {
-            return Some((Process::new(pid), entry));
+            return Some((Process::of(pid), entry));
         }
     }
     None
@@ -317,9 +318,9 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_dying() {
-        assert!(!Process::new(std::process::id()).is_dying());
+        assert!(!Process::of(std::process::id()).is_dying());
         let mut child = Command::new("true").spawn().unwrap();
-        let process = Process::new(child.id());
+        let process = Process::of(child.id());
         while !process.is_dying() {
             std::thread::sleep(Duration::from_millis(5));
         }

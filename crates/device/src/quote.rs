@@ -11,7 +11,9 @@ use std::path::Path;
 
 /// A path as a word of a command that its reader can copy.
 pub fn path(path: &Path) -> String {
-    for_terminal(path.as_os_str().as_bytes())
+    let bytes = path.as_os_str().as_bytes();
+    // A name that begins as an option does would be taken for one.
+    if bytes.starts_with(b"-") { for_terminal(&[b"./", bytes].concat()) } else { for_terminal(bytes) }
 }
 
 /// A command in a sentence, in quotes: `'medfs umount /mnt'`, `"medfs umount '/mnt/my card'"`.
@@ -129,7 +131,11 @@ mod tests {
 
     #[test]
     fn a_command_can_be_copied() {
-        for (dir, shown) in [("/mnt", "'medfs umount /mnt'"), ("/my card", "\"medfs umount '/my card'\"")] {
+        for (dir, shown) in [
+            ("/mnt", "'medfs umount /mnt'"),
+            ("/my card", "\"medfs umount '/my card'\""),
+            ("-d", "'medfs umount ./-d'"),
+        ] {
             assert_eq!(hint(format_args!("medfs umount {}", path(Path::new(dir)))), shown);
         }
     }

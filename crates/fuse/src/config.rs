@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use medfs::options::{Form, MountOption};
+use medfs_device::ImageFile;
 use rustix::mount::MountFlags;
 use std::fmt;
 use std::path::PathBuf;
@@ -172,6 +173,8 @@ pub struct MountConfig {
     pub timeout: Duration,
     /// Options of whoever mounts that are in force too: they are told with the others.
     pub more_options: Vec<String>,
+    /// The image file of the volume: the statistics tell where it has lost its name.
+    pub image: Option<ImageFile>,
     /// Flags of `mount(2)`.
     pub flags: MountFlags,
 }
@@ -191,6 +194,7 @@ impl MountConfig {
             alert: false,
             timeout: Duration::from_secs(24 * 3600),
             more_options: Vec::new(),
+            image: None,
             flags: MountFlags::empty(),
         }
     }

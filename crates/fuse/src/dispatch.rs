@@ -66,7 +66,7 @@ impl FileSystem {
         FileSystem {
             context: Context::new(files, notifier, agreed, room, writers),
             remounts: Mutex::new(remounts),
-            statistics: Statistics::new(agreed.options.clone()),
+            statistics: Statistics::new(agreed.options.clone(), agreed.image.clone()),
             life: Mutex::new(Life::Serving(close)),
         }
     }

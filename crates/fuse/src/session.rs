@@ -167,7 +167,8 @@ impl Session {
         let negotiated = negotiate(device, config)?;
         let accepted = negotiated.accepted;
         let options = in_force(config, &negotiated);
-        let agreed = Agreed { accepted, timeout: config.timeout, direct: config.direct, options };
+        let (timeout, direct, image) = (config.timeout, config.direct, config.image.clone());
+        let agreed = Agreed { accepted, timeout, direct, options, image };
         let cached = accepted.contains(Init::WRITEBACK_CACHE) && !config.direct && !config.read_only();
         let page_cache = if cached {
             let always = config.flags.contains(MountFlags::SYNCHRONOUS);

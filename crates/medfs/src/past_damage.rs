@@ -355,10 +355,18 @@ impl<'v> PastDamage<'v> {
         Ok(entry.ino == ino && entry.addr != NULL_ADDR)
     }
 
-    /// Whether an inode is one of the volume's own, which it says itself: a volume that is opened to read
-    /// does not look for all of them.
+    /// Whether an inode is one of the volume's own, which it says itself or, where it cannot be read, its entry: a
+    /// volume that is opened to read does not look for all of them.
     pub fn is_hidden(&self, ino: Ino) -> bool {
-        self.own_name(ino).is_ok_and(|(dir, name)| self.tree.hiding().is_name(dir, &name))
+        match self.own_name(ino) {
+            Ok((dir, name)) => self.tree.hiding().is_name(dir, &name),
+            Err(_) => self.hidden_by_name().any(|hidden| hidden == ino),
+        }
+    }
+
+    /// The inodes that hold the volume's own records, as far as the root directory leads to them.
+    pub fn hidden_by_name(&self) -> impl Iterator<Item = Ino> {
+        self.tree.hidden().by_name().into_iter().flatten()
     }
 
     /// The directory that an inode is in and the last name that it was given, as it says itself: a hint. The

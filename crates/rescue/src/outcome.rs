@@ -32,6 +32,10 @@ pub struct Outcome {
     pub unread: u64,
     /// Files and directories that no directory led to, and that were not brought.
     pub unmet: u64,
+    /// Inodes that no directory led to and that cannot be read.
+    pub unmet_unread: u64,
+    /// Inodes that were not come to, as the walk ended before; `None` where that is not so, or not known.
+    pub untried: Option<u64>,
     /// Files and directories of which neither a name nor an inode is left.
     pub gone: u64,
     /// What was not brought, or not whole.
@@ -112,7 +116,7 @@ impl Outcome {
 
     /// Whether all was brought that the volume is known to have had.
     pub fn is_whole(&self) -> bool {
-        self.failed() == 0 && self.unmet == 0 && self.gone == 0
+        self.failed() == 0 && self.unmet + self.unmet_unread + self.gone == 0
     }
 
     /// How many files and directories were not brought, or not whole, each of them once.

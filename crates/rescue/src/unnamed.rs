@@ -21,12 +21,26 @@ impl<S: Sink> Walk<'_, S> {
         let mut next = 0;
         while let Some(ino) = self.next_unseen(next, top) {
             next = ino + 1;
-            let is_removed = self.volume.getattr(ino).is_ok_and(|attr| attr.nlink == 0);
-            self.outcome.unmet += u64::from(!is_removed);
+            match self.volume.getattr(ino) {
+                Ok(attr) => self.outcome.unmet += u64::from(attr.nlink > 0),
+                Err(_) => self.outcome.unmet_unread += 1,
+            }
         }
         self.tell_names_unmet();
         // Where the table cannot be read, that was told above.
         self.tell_missing(top, self.past.inodes_missing().unwrap_or(0));
+    }
+
+    /// Of a walk from the root that ended before all was brought: counts what it has not come to.
+    pub fn count_untried(&mut self) {
+        let (mut next, mut untried) = (0, 0);
+        // What an inode says of itself is not read: a device may be dying.
+        let own: Vec<Ino> = self.past.hidden_by_name().chain(self.quota_files()).collect();
+        while let Ok(Some(ino)) = self.past.next_inode(next) {
+            next = ino + 1;
+            untried += u64::from(!self.seen.contains(ino) && !own.contains(&ino));
+        }
+        self.outcome.untried = Some(untried);
     }
 
     /// Of a walk of a part: tells how many inodes were lost with the journals of the checkpoint.
@@ -176,7 +190,11 @@ impl<S: Sink> Walk<'_, S> {
 
     /// Whether an inode is the volume's, and no user's.
     fn is_own(&self, ino: Ino) -> bool {
-        self.volume.superblock().qf_ino.iter().any(|quota| quota.get() == ino) || self.past.is_hidden(ino)
+        self.quota_files().any(|quota| quota == ino) || self.past.is_hidden(ino)
+    }
+
+    fn quota_files(&self) -> impl Iterator<Item = Ino> + use<S> {
+        self.volume.superblock().qf_ino.into_iter().map(|quota| quota.get())
     }
 }
 

@@ -107,7 +107,7 @@ impl<'v> Filler<'v> {
     pub fn fill(mut self, source: &Path, reproducible: bool) -> Result<Filled> {
         self.reproducible = reproducible;
         let root = self.volume.root();
-        tree_into(&mut self, source, root, None)?;
+        tree_into(&mut self, source, root, Called::Itself)?;
         self.end()
     }
 
@@ -116,7 +116,15 @@ impl<'v> Filler<'v> {
     /// # Errors
     /// A file of the host cannot be read, or the volume refuses it. What was put there before stays.
     pub fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
-        tree_into(self, source, parent, Some(name))
+        tree_into(self, source, parent, Called::Name(name))
+    }
+
+    /// Puts what a host directory contains into a directory of the volume, which keeps its owner, mode and attributes.
+    ///
+    /// # Errors
+    /// A file of the host cannot be read, or the volume refuses it. What was put there before stays.
+    pub fn put_content(&mut self, source: &Path, into: Ino) -> Result<()> {
+        tree_into(self, source, into, Called::Content)
     }
 
     /// A new file or directory; an existing directory is taken, another existing file replaced.
@@ -351,8 +359,23 @@ pub fn content_bytes(source: &Path) -> u64 {
     files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
 }
 
-/// `name` is what `source` itself is called in `parent`; `None`: `source` is a directory and becomes `parent`.
-fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Option<&[u8]>) -> Result<()> {
+/// What a source becomes in a directory of the volume.
+#[derive(Clone, Copy)]
+enum Called<'n> {
+    /// A file or directory of this name.
+    Name(&'n [u8]),
+    /// The directory itself.
+    Itself,
+    /// What the source contains goes there, and the directory stays as it is.
+    Content,
+}
+
+fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, called: Called<'_>) -> Result<()> {
+    let (name, becomes_it) = match called {
+        Called::Name(name) => (Some(name), false),
+        Called::Itself => (None, true),
+        Called::Content => (None, false),
+    };
     // Directories on the way to the present one; the last is the parent of what comes next.
     let mut parents: Vec<Held<'v>> = Vec::new();
     let mut links: HashMap<(u64, u64), Ino> = HashMap::new();
@@ -370,7 +393,9 @@ fn tree_into<'v>(filler: &mut Filler<'v>, source: &Path, parent: Ino, name: Opti
         }
         parents.truncate(entry.depth());
         if entry.depth() == 0 && name.is_none() {
-            filler.directory(parent, meta);
+            if becomes_it {
+                filler.directory(parent, meta);
+            }
             filler.volume.hold(parent, 1)?;
             parents.push(Held::new(filler.volume, filler.volume.getattr(parent)?));
             continue;

@@ -169,9 +169,11 @@ impl Report {
         if let Some(bytes) = self.remaining_host_bytes {
             line("life left", format!("{} of such writes", size::show(bytes)));
             let days = self.counters.time_ns as f64 / 86_400e9;
-            if days > 0.0 && self.host_written_bytes > 0 {
-                let years = bytes as f64 / (self.host_written_bytes as f64 / days) / 365.0;
-                line("at the present rate", lifetime::show(years));
+            let is_long = self.counters.time_ns / 1_000_000 >= lifetime::SHORTEST;
+            let years = bytes as f64 / (self.host_written_bytes as f64 / days) / 365.0;
+            match is_long && self.host_written_bytes > 0 {
+                true => line("at the present rate", lifetime::show(years)),
+                false => line("at the present rate", "-  estimated after a minute of use".into()),
             }
         }
         let _ = write!(out, "\n{}", latencies(&self.latency_us));

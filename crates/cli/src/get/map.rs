@@ -131,11 +131,13 @@ impl Keeper {
         self.missing_bytes
     }
 
-    /// Says that the device was cut short, where it was.
-    pub(crate) fn tell_missing(&self, command: &str, image: &Path) {
+    /// Says that the device was cut short, where it was, and what else.
+    pub(crate) fn tell_missing(&self, command: &str, image: &Path, more: &str) {
         if self.missing_bytes > 0 {
             let (image, missing) = (image.display(), size::show(self.missing_bytes));
-            errln!("medfs {command}: {image} was cut short: the last {missing} of its volume are missing");
+            errln!(
+                "medfs {command}: {image} was cut short: the last {missing} of its volume are missing{more}"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod map;
 mod result;
 
 use crate::exit::Coded;
+use crate::list::failure_line;
 use crate::{damaged, exit, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
@@ -14,9 +15,11 @@ use indicatif::ProgressBar;
 use map::{Keeper, Spared};
 use medfs::{FileKind, Files, PastDamage, Piece, SystemClock, Volume};
 use medfs_device::quote::{self, hint};
+use medfs_device::{BlockDevice, read_block};
 use medfs_format::BLOCK_SIZE;
-use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt, salvage};
-use medfs_transfer::{Held, HostDir, paths};
+use medfs_rescue::salvage::{self, SalvageError};
+use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt};
+use medfs_transfer::{Held, HostDir};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PROGRESS_STEPS: u64 = 1000;
+
+/// Paths of the volume, and what each leads to.
+type Found<'s, 'v> = Vec<(&'s PathBuf, Held<'v>)>;
 
 /// What was copied, and the error that ended the copying before all was.
 type Ended = (Outcome, io::Result<()>);
@@ -63,8 +69,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     // What was learned of the device is kept, whatever else failed.
     let kept = keeper.finish();
     let (outcome, ended) = outcome?;
-    let code = result::tell(args, &outcome, &keeper)?;
-    ended?;
+    let code = result::tell(args, &outcome, ended, &keeper)?;
     kept?;
     Ok(code)
 }
@@ -77,21 +82,18 @@ fn named(
     sources: &[PathBuf],
     keeper: &mut Keeper,
 ) -> Result<Ended> {
+    crate::log::without_damage();
     let volume = target::open_volume_read_only(device, &args.image)?;
     if destination.as_os_str() == "-" {
-        return Ok((to_stdout(&volume, sources, keeper)?, Ok(())));
+        return Ok((to_stdout(&volume, &args.image, sources, keeper)?, Ok(())));
     }
     let into_folder = destination.is_dir();
     if sources.len() > 1 && !into_folder {
         bail!("{} is not a directory: several files are copied into one", destination.display());
     }
-    let mut found = Vec::new();
-    for source in sources {
-        let held = damaged::find(&volume, &args.image, source)?;
-        if held.is_dir() && !args.recursive {
-            bail!("{} is a directory: -r copies a directory with its content", source.display());
-        }
-        found.push((source, held));
+    let (found, missing) = look_up(&volume, &args.image, sources)?;
+    if let Some((source, _)) = found.iter().find(|(_, held)| held.is_dir() && !args.recursive) {
+        bail!("{} is a directory: -r copies a directory with its content", source.display());
     }
     if into_folder {
         check_names(sources)?;
@@ -115,15 +117,48 @@ fn named(
         };
         let at = Place::top(name.map(OsStrExt::as_bytes), source.as_os_str().as_bytes());
         ended = ended.and_then(|()| walk.tree(held.ino(), at.clone(), held.entry()));
-        if ended.is_ok() && held.ino() == volume.root() {
-            walk.count_unmet(&at);
+        match held.ino() == volume.root() {
+            true if ended.is_ok() => walk.count_unmet(&at),
+            true => walk.count_untried(),
+            false => {}
         }
     }
     if found.iter().all(|(_, held)| held.ino() != volume.root()) {
         walk.tell_lost_with_journals();
     }
     bar.finish_and_clear();
-    Ok((walk.finish().0, ended))
+    let mut outcome = walk.finish().0;
+    missing.into_iter().for_each(|failure| outcome.fail(failure));
+    Ok((outcome, ended))
+}
+
+/// What paths of the volume lead to, and those that lead to nothing; an error where all do.
+fn look_up<'v, 's>(
+    volume: &'v Volume,
+    image: &Path,
+    sources: &'s [PathBuf],
+) -> Result<(Found<'s, 'v>, Vec<Failure>)> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for source in sources {
+        match damaged::find(volume, image, source) {
+            Ok(held) => found.push((source, held)),
+            Err(error) if sources.len() == 1 => return Err(error),
+            Err(error) => missing.push(not_found(source, &error)),
+        }
+    }
+    if found.is_empty() {
+        let named: Vec<String> = missing.iter().map(failure_line).collect();
+        bail!("nothing was copied: {}", named.join("; "));
+    }
+    Ok((found, missing))
+}
+
+/// A path of the volume that leads to nothing.
+fn not_found(source: &Path, error: &anyhow::Error) -> Failure {
+    let (text, name) = (exit::sentence(error), source.display());
+    let reason = [format!("{name} in the volume: "), format!("{name}: ")];
+    let reason = reason.iter().find_map(|before| text.strip_prefix(before)).unwrap_or(&text).to_owned();
+    Failure { path: source.as_os_str().as_bytes().to_vec(), ino: None, reason, lost: Lost::default() }
 }
 
 /// A directory to copy to, which tells of what it gets.
@@ -188,12 +223,12 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let image = args.image.display();
     let changes = tempfile::tempfile().context("cannot create a temporary file")?;
     let bar = progress::share("scanning the volume", PROGRESS_STEPS);
-    let salvaged = salvage::open(device, changes, Arc::new(SystemClock), &mut |done| {
+    let salvaged = salvage::open(device.clone(), changes, Arc::new(SystemClock), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64);
         keeper.keep();
     });
     bar.finish_and_clear();
-    let salvaged = salvaged.with_context(|| format!("nothing can be salvaged from {image}"))?;
+    let salvaged = salvaged.map_err(|error| nothing_of(&*device, &args.image, error))?;
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {
         // A check knows no map: it would judge what stands in for unread blocks.
@@ -216,8 +251,29 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     walk = walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted);
     let top = Place::top(None, b"/");
     let ended = walk.tree(volume.root(), top.clone(), None).and_then(|()| walk.unnamed(&top));
+    if ended.is_err() {
+        walk.count_untried();
+    }
     bar.finish_and_clear();
     Ok((walk.finish().0, ended))
+}
+
+/// Why nothing can be salvaged, and what the device holds in place of a volume, where that is known.
+fn nothing_of(device: &dyn BlockDevice, image: &Path, error: SalvageError) -> anyhow::Error {
+    let nothing = format!("nothing can be salvaged from {}", image.display());
+    let is_hopeless = matches!(error, SalvageError::Hopeless(_));
+    let why = anyhow::Error::from(error).context(nothing);
+    let is_volume =
+        || (0..2).any(|at| read_block(device, at).is_ok_and(|block| target::is_superblock(&block)));
+    match target::begins_elsewhere(device, image) {
+        _ if !is_hopeless => why,
+        Some(what) => anyhow::anyhow!("{what}"),
+        None if is_volume() => why,
+        None => match target::instead(device, image) {
+            Some(what) => anyhow::anyhow!("{what}"),
+            None => anyhow::anyhow!("{}; {}", exit::sentence(&why), target::IS_IT_THE_RIGHT_ONE),
+        },
+    }
 }
 
 /// The directory that a new name is in.
@@ -243,10 +299,11 @@ fn bytes_in_use(volume: &Volume) -> u64 {
 
 /// Copies regular files to standard output; zeros stand for what cannot be read, so that all else is at its
 /// place.
-fn to_stdout(volume: &Volume, sources: &[PathBuf], keeper: &mut Keeper) -> Result<Outcome> {
+fn to_stdout(volume: &Volume, image: &Path, sources: &[PathBuf], keeper: &mut Keeper) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    for source in sources {
-        let held = paths::find(volume, source)?;
+    let (found, missing) = look_up(volume, image, sources)?;
+    missing.into_iter().for_each(|failure| outcome.fail(failure));
+    for (source, held) in found {
         if held.attr.kind != FileKind::Regular {
             bail!(
                 "{} is not a regular file: only regular files are written to standard output",

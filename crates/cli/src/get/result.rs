@@ -2,11 +2,13 @@
 
 use super::args::GetArgs;
 use super::map::Keeper;
+use crate::damaged::Hidden;
 use crate::list::failure_line;
 use crate::{damaged, exit, json, size, words};
 use anyhow::Result;
 use medfs_rescue::{Failure, Outcome};
 use serde::Serialize;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 /// What `--json` prints.
@@ -26,6 +28,10 @@ struct Printed {
     not_whole: u64,
     /// What no directory names, and was not copied.
     not_named: u64,
+    /// Inodes that no directory has led to and that cannot be read.
+    not_read: u64,
+    /// What was not tried, as the copying ended before; of a part of a volume it is not known.
+    not_tried: Option<u64>,
     /// What is lost, with its name.
     gone: u64,
     /// Bytes of the device that cannot be read.
@@ -72,9 +78,10 @@ impl From<&Failure> for Failed {
     }
 }
 
-/// Tells what came of it; the exit code.
-pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result<u8> {
-    let code = if outcome.is_whole() { exit::SUCCESS } else { exit::FAILURE };
+/// Tells what came of it; the exit code. `ended`: what ended the copying before all was copied.
+pub(super) fn tell(args: &GetArgs, outcome: &Outcome, ended: io::Result<()>, keeper: &Keeper) -> Result<u8> {
+    let is_all = outcome.is_whole() && ended.is_ok();
+    let code = if is_all { exit::SUCCESS } else { exit::FAILURE };
     for failure in &outcome.failures {
         errln!("medfs get: {}", failure_line(failure));
     }
@@ -90,7 +97,13 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
         errln!("medfs get: {failed} not copied or incomplete; {whole}");
     }
     tell_missing(args, outcome);
-    keeper.tell_missing("get", &args.image);
+    let copied = outcome.files + outcome.directories;
+    let more = match (is_all, copied) {
+        (true, 1) => "; 1 file or directory was copied whole".to_owned(),
+        (true, _) => format!("; all {} were copied whole", words::count(copied, "file or directory")),
+        (false, _) => String::new(),
+    };
+    keeper.tell_missing("get", &args.image, &more);
     if keeper.bad_bytes() > 0 {
         errln!("medfs get: {} of the device cannot be read", size::show(keeper.bad_bytes()));
     }
@@ -106,6 +119,8 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
             placed: outcome.placed,
             not_whole: outcome.flawed,
             not_named: outcome.unmet,
+            not_read: outcome.unmet_unread,
+            not_tried: outcome.untried,
             gone: outcome.gone,
             bad_bytes: keeper.bad_bytes(),
             missing_bytes: keeper.missing_bytes(),
@@ -117,7 +132,20 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, keeper: &Keeper) -> Result
         let all = words::count(outcome.files + outcome.directories, "file or directory");
         outln!("{all} copied, {} of content{}", size::show(outcome.bytes), without_names(outcome));
     }
+    ended.map_err(|error| not_tried(error, outcome))?;
     Ok(code)
+}
+
+/// What ended the copying, and what was not tried.
+fn not_tried(error: io::Error, outcome: &Outcome) -> anyhow::Error {
+    let copied = words::count(outcome.whole(), "file or directory");
+    let were = if outcome.whole() == 1 { "was" } else { "were" };
+    let rest = match outcome.untried {
+        Some(untried) => format!("{} not tried", words::grouped(untried)),
+        None => "the rest was not tried".to_owned(),
+    };
+    let way = "make room, or name a directory on a larger disk, and run it again";
+    anyhow::anyhow!("{}; {copied} {were} copied whole, {rest}: {way}", exit::sentence(&error.into()))
 }
 
 /// What is known to be missing, without a name of its own.
@@ -126,12 +154,17 @@ fn tell_missing(args: &GetArgs, outcome: &Outcome) {
         let (unmet, are) = (words::count(outcome.unmet, "file or directory"), are(outcome.unmet));
         errln!("medfs get: {unmet} without a directory entry {are} in the volume and not copied");
     }
+    if outcome.unmet_unread > 0 {
+        let unread = words::count(outcome.unmet_unread, "file or directory");
+        errln!("medfs get: {unread} more cannot be read");
+    }
     if outcome.gone > 0 {
         let (gone, are) = (words::count(outcome.gone, "file or directory"), are(outcome.gone));
         errln!("medfs get: {gone} {are} lost: neither name nor content is left");
     }
-    if !args.salvage && outcome.unmet + outcome.torn + outcome.unread > 0 {
-        errln!("medfs get: {}", damaged::salvage_finds(&args.image));
+    let hidden = Hidden::of(outcome.unmet + outcome.torn > 0, outcome.unread + outcome.unmet_unread > 0);
+    if let Some(hidden) = hidden.filter(|_| !args.salvage) {
+        errln!("medfs get: {}", damaged::salvage_finds(&args.image, hidden));
     }
 }
 

@@ -183,7 +183,9 @@ fn init(args: &InitArgs) -> Result<u8> {
         outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
         return Ok(exit::SUCCESS);
     }
-    if !args.force {
+    // A journal without a record holds no fsync: its volume was unmounted, or has fsynced nothing.
+    let is_empty = holds.volume.is_some() && holds.damage.is_none() && holds.records == 0;
+    if !args.force && !is_empty {
         match &holds.volume {
             Some(volume) => bail!(
                 "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, then use --force ('medfs nvram check' tells whether the volume still needs it)",

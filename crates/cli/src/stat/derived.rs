@@ -2,12 +2,10 @@
 //! to divide.
 
 use super::report::at;
-use crate::lifetime::Card;
+use crate::lifetime::{Card, SHORTEST};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Shortest time from which a day is told, in milliseconds.
-const SHORTEST: u64 = 60_000;
 const DAY_MILLIS: f64 = 86_400_000.0;
 
 /// What `medfs stat` adds to the daemon's counters.

@@ -11,6 +11,7 @@ use derived::Derived;
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
 use medfs_device::quote::{self, hint};
+use medfs_format::dentry;
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fuse::control;
 use serde::Serialize;
@@ -28,6 +29,8 @@ struct ImageStat {
     user_bytes: u64,
     used_bytes: u64,
     inodes: u64,
+    /// Of these, those that hold medfs's own records, and no file of a user.
+    own_inodes: u64,
     nodes: u64,
     main_segments: u64,
     free_segments: u64,
@@ -130,7 +133,7 @@ fn image(args: &StatArgs) -> Result<()> {
         ("uuid", s.uuid.clone()),
         ("features", features),
         ("used", format!("{} of {}", size::show(s.used_bytes), size::show(s.user_bytes))),
-        ("inodes", format!("{} ({} node blocks)", s.inodes, s.nodes)),
+        ("inodes", inodes(&s)),
         ("segments", segments),
         ("written", written(s.kbytes_written, s.mounted_on.is_some())),
         ("checkpoint", format!("version {}, {}", s.checkpoint_version, s.checkpoint_flags)),
@@ -157,6 +160,16 @@ fn image(args: &StatArgs) -> Result<()> {
         None => {}
     }
     Ok(())
+}
+
+/// How many inodes there are: files, directories, and what medfs keeps for itself.
+fn inodes(s: &ImageStat) -> String {
+    let all = format!("{} ({} node blocks)", s.inodes, s.nodes);
+    match s.own_inodes {
+        0 => all,
+        1 => format!("{all}; 1 of them holds medfs's own records"),
+        own => format!("{all}; {own} of them hold medfs's own records"),
+    }
 }
 
 /// How the volume was left, or that it is in use.
@@ -194,6 +207,7 @@ fn written(kbytes: Option<u64>, is_mounted: bool) -> String {
 fn describe(path: &Path) -> Result<ImageStat> {
     let dev = target::open_to_look(path)?;
     target::explain_no_volume(&*dev, path)?;
+    target::refuse_cut_short(dev.clone(), path)?;
     let mut dump = Dump::open(&*dev).with_context(|| format!("cannot read {}", path.display()))?;
     let sb = dump.superblock();
     let cp = dump.checkpoint()?;
@@ -207,6 +221,10 @@ fn describe(path: &Path) -> Result<ImageStat> {
     let flags = text("ckpt_flags");
     let at_unmount = flags.split_whitespace().any(|flag| flag == "umount");
     let is_delta = dump.is_delta_volume();
+    let own_inodes = [dentry::HIDDEN_LIST, dentry::HIDDEN_DIR]
+        .into_iter()
+        .filter(|name| is_delta && dump.path(&String::from_utf8_lossy(name)).is_ok())
+        .count() as u64;
     let mounted_on = mounted_on(path);
     let nvram = dump.nvram_in_use().filter(|_| mounted_on.is_none());
     if mounted_on.is_none() {
@@ -221,6 +239,7 @@ fn describe(path: &Path) -> Result<ImageStat> {
         user_bytes: number("user_block_count") * BLOCK,
         used_bytes: number("valid_block_count") * BLOCK,
         inodes: number("valid_inode_count"),
+        own_inodes,
         nodes: number("valid_node_count"),
         main_segments: number("segment_count_main"),
         free_segments: number("free_segment_count"),

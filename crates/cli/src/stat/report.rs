@@ -79,6 +79,16 @@ impl<'a> Report<'a> {
         if let Some(failure) = at(self.stats, "failure").as_str() {
             self.text.push_str(&format!("  READ-ONLY after an error: {failure}\n"));
         }
+        match at(self.stats, "image").as_str() {
+            Some("removed") => self
+                .text
+                .push_str("  IMAGE REMOVED while it is mounted: copy the files before you unmount it\n"),
+            Some("replaced") => {
+                self.text.push_str("  IMAGE REPLACED by another file: copy the files before you unmount it\n")
+            }
+            Some(_) => self.text.push_str("  IMAGE CUT SHORT while it is mounted: copy the files\n"),
+            None => {}
+        }
         let life = size::show(self.number("kbytes_written").saturating_mul(1024));
         let written = size::show(self.number("written_bytes"));
         self.row("written to the card", &written, &format!("since the mount; {life} in its life"));
@@ -111,7 +121,11 @@ impl<'a> Report<'a> {
         self.count("written gc", "written.gc", "moved by cleaning");
         self.count("flushes", "flushes", "");
         self.count("fsyncs", "fsyncs", "");
-        self.count("  of changed files", "fsyncs_dirty", "each writes at least a block");
+        let of_changed = match at(self.stats, "nvram").is_null() {
+            true => "each writes at least a block",
+            false => "to the NVRAM, or at least a block each",
+        };
+        self.count("  of changed files", "fsyncs_dirty", of_changed);
         self.count("  by a checkpoint", "fsyncs_with_checkpoint", "roll-forward could not restore it");
         self.some("  shared node blocks", "shared_nodes", "of files fsynced at the same moment");
         self.some("  inodes in these", "shared_inodes", "which would have taken a block each");
@@ -142,11 +156,7 @@ impl<'a> Report<'a> {
             "nvram.from_parts",
             "rebuilt from a database or an older record",
         );
-        self.count(
-            "  pages that got blocks instead",
-            "nvram.placed",
-            "written and flushed before the record",
-        );
+        self.count("  pages given blocks", "nvram.placed", "written and flushed before the record");
         self.count("  with a flush before", "nvram.flushed_first", "blocks that they name were not durable");
         self.some("records of unsynced changes", "nvram.unsynced", "every nvram_commit");
         self.count("fences", "nvram.persists", "");
@@ -264,7 +274,7 @@ impl<'a> Report<'a> {
     fn volume(&mut self) {
         self.section("State");
         self.count("valid blocks", "valid_blocks", "reserved ones included");
-        self.count("valid inodes", "valid_inodes", "");
+        self.count("valid inodes", "valid_inodes", "those of medfs's own records included");
         self.count("free segments", "free_segments", "of 2 MiB");
         self.count("dirty pages", "dirty_pages", "waiting to be written");
         self.count("dirty nodes", "dirty_nodes", "");

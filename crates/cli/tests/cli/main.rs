@@ -24,6 +24,7 @@ mod lost;
 mod messages;
 mod missing;
 mod mounted;
+mod newcomer;
 mod nvram;
 mod options;
 mod overwrite;

@@ -300,19 +300,19 @@ fn where_a_salvage_may_find_more_get_and_ls_say_so() {
         make(v, outer, "other", FileKind::Regular);
     });
     let sound = fs::read(s.image()).unwrap();
-    let hint = format!(
-        "'medfs get --salvage {} DIRECTORY' also looks for files that the directories no longer lead to",
-        s.image().display()
-    );
+    let salvage = format!("'medfs get --salvage {} DIRECTORY' also ", s.image().display());
+    let looks = format!("{salvage}looks for files that the directories no longer lead to");
+    let rebuilds = format!("{salvage}rebuilds files whose inode is damaged, as far as their content is left");
+    let any = format!("{looks}, and rebuilds files whose inode is damaged");
     let get = |path: &str, to: &str| error(1, medfs().args(["get", "-r"]).arg(s.image()).args([path, to]));
     let to = s.path("out").display().to_string();
     // A directory whose inode is lost.
     assert!(damage(&s.image(), |b| is_inode(b, "inner"), |b| b.0.fill(0)) > 0);
-    assert!(get("/outer", &to).contains(&format!("medfs get: {hint}\n")), "{}", get("/outer", &to));
+    assert!(get("/outer", &to).contains(&format!("medfs get: {looks}\n")), "{}", get("/outer", &to));
     let text = get("/outer/inner/file", &to);
-    assert!(text.contains("the volume is damaged") && text.ends_with(&format!("; {hint}\n")), "{text}");
+    assert!(text.contains("the volume is damaged") && text.ends_with(&format!("; {any}\n")), "{text}");
     for (args, ends) in
-        [(["-R", "/outer"], format!("medfs ls: {hint}\n")), (["-l", "/outer/inner"], format!("; {hint}\n"))]
+        [(["-R", "/outer"], format!("medfs ls: {looks}\n")), (["-l", "/outer/inner"], format!("; {any}\n"))]
     {
         let mut command = medfs();
         let text = error(1, command.arg("ls").arg(args[0]).arg(s.image()).arg(args[1]));
@@ -322,8 +322,8 @@ fn where_a_salvage_may_find_more_get_and_ls_say_so() {
     fs::write(s.image(), sound).unwrap();
     assert!(damage(&s.image(), |b| is_inode(b, "other"), |b| b.0.fill(0)) > 0);
     let text = get("/outer", &to);
-    let is_hinted = text.contains(&format!("medfs get: {hint}\n"));
+    let is_hinted = text.contains(&format!("medfs get: {rebuilds}\n"));
     assert!(text.contains("/outer/other: its inode cannot be read") && is_hinted, "{text}");
     let text = error(1, medfs().arg("ls").arg(s.image()).arg("/outer"));
-    assert!(text.contains(&format!("medfs ls: {hint}\n")), "{text}");
+    assert!(text.contains(&format!("medfs ls: {rebuilds}\n")), "{text}");
 }

@@ -76,7 +76,7 @@ fn mount_use_sync_stat_unmount() {
 
     let busy = File::open(m.0.join("tree/tiny")).unwrap();
     let text = error(32, medfs().arg("umount").arg(&m.0));
-    assert!(text.contains("is in use: close its files"), "{text}");
+    assert!(text.contains("is in use by ") && text.contains("close its files"), "{text}");
     drop(busy);
     medfs().arg("umount").arg(&m.0).assert().success();
     // The image is complete when the command returns.

@@ -8,6 +8,7 @@ use crate::request::{Errno, Reply, Request};
 use crate::worker_pool::WorkerPool;
 use medfs::ars::FileStats;
 use medfs::{Attr, FileFlags, FileKind, Ino, Volume};
+use medfs_device::ImageFile;
 use parking_lot::Mutex;
 use rustix::ioctl::{Opcode, opcode};
 use std::sync::Arc;
@@ -82,11 +83,12 @@ pub(super) struct Statistics {
     snapshot: Mutex<StatsSnapshot>,
     /// The options of the mount in force, which are told beside the volume's.
     options: Vec<String>,
+    image: Option<ImageFile>,
 }
 
 impl Statistics {
-    pub(super) fn new(options: Vec<String>) -> Statistics {
-        Statistics { snapshot: Mutex::default(), options }
+    pub(super) fn new(options: Vec<String>, image: Option<ImageFile>) -> Statistics {
+        Statistics { snapshot: Mutex::default(), options, image }
     }
 
     /// Those of the volume, as JSON.
@@ -96,6 +98,9 @@ impl Statistics {
         let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
         // Who unmounts it waits for this process.
         stats["process"] = std::process::id().into();
+        if let Some(gone) = self.image.as_ref().and_then(ImageFile::gone) {
+            stats["image"] = gone.word().into();
+        }
         serde_json::to_vec(&stats).map_err(|_| Errno::IO)
     }
 

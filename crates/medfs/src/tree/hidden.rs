@@ -246,6 +246,12 @@ impl HiddenFiles<'_> {
         Ok(())
     }
 
+    /// What the hidden names of the root directory lead to, whatever that is.
+    pub(crate) fn by_name(self) -> [Option<Ino>; 2] {
+        let leads = |name| self.find(name).ok().flatten().filter(|_| self.tree.is_delta_volume());
+        [LIST, DIR].map(leads)
+    }
+
     /// What the root directory has by a hidden name.
     fn find(self, name: &[u8]) -> Result<Option<Ino>> {
         let root = directory(self.tree, self.tree.geo.root_ino)?;

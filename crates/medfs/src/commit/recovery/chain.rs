@@ -197,6 +197,9 @@ pub(super) fn logged_files(store: &Store) -> log_gap::Files {
     files_from(store, start).unwrap_or_default()
 }
 
+/// What is said of a block of the chain that an image does not have.
+const BEHIND_END: &str = "is behind the end of the image, and the log may go on there";
+
 /// What of the chain cannot be read, where there are nodes of it behind.
 #[derive(Debug)]
 pub(super) struct Gap {
@@ -211,12 +214,12 @@ impl Gap {
     /// cut short before it, that cannot be told.
     fn at(store: &Store, addr: BlockAddr, error: &Error) -> Option<Gap> {
         let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
-        let (files, more) = match files_from(store, addr) {
-            Some(files) => (files, ", and there is more behind it"),
-            None if is_cut_short => (log_gap::Files::new(), ", and the log may go on there"),
+        let (files, what) = match files_from(store, addr) {
+            Some(files) => (files, format!("cannot be read ({error}), and there is more behind it")),
+            None if is_cut_short => (log_gap::Files::new(), BEHIND_END.to_owned()),
             None => return None,
         };
-        let error = super::bad_node(addr, "block", format!("cannot be read ({error}){more}"));
+        let error = super::bad_node(addr, "block", what);
         Some(Gap { error, files })
     }
 }
@@ -317,7 +320,10 @@ impl Chain {
                 Ok(block) => block,
                 Err(error) => {
                     self.gap = Gap::at(store, addr, &error);
-                    tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
+                    // Who meets a gap tells of it.
+                    if self.gap.is_none() {
+                        tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
+                    }
                     break;
                 }
             };
