@@ -125,20 +125,21 @@ impl Store {
         }
         let start = self.geo.cp_pack(cp.pack) + 1 + self.geo.cp_payload;
         let count = cp.header.cp_pack_start_sum.get() - 1 - self.geo.cp_payload;
+        // Who is not on the list is not freed: nothing else depends on it.
+        let lost =
+            "files that were removed while they were open stay on the volume until 'medfs fsck --repair'";
         for addr in start..start + count {
             let block = match self.io.read(addr) {
                 Ok(block) => block,
                 Err(error) => {
-                    let lost = "files that were removed while they were open stay on the volume until 'medfs fsck --repair'";
                     tracing::warn!(addr, %error, "an orphan block cannot be read: {lost}");
                     continue;
                 }
             };
-            for ino in block.view::<RawOrphanBlock>().inodes(addr)? {
-                if !self.geo.is_nid(ino) {
-                    return Err(FormatError::corrupt(Structure::OrphanBlock, addr, "ino", ino).into());
-                }
-                orphans.push(ino);
+            let raw: &RawOrphanBlock = block.view();
+            match raw.inodes(addr) {
+                Ok(inos) => orphans.extend(inos.filter(|&ino| self.geo.is_nid(ino))),
+                Err(error) => tracing::warn!(addr, %error, "an orphan block is damaged: {lost}"),
             }
         }
         Ok(orphans)

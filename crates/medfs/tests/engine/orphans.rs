@@ -1,7 +1,7 @@
 //! Unlinked files that are still held: a checkpoint lists them, and has room for so many.
 
 use crate::common::*;
-use medfs::{FileKind, Files, RenameFlags, Volume};
+use medfs::{FileKind, Files, RenameFlags, Volume, XattrMode};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{CpFlags, ORPHANS_PER_BLOCK, RawCheckpoint, seal};
 use medfs_format::superblock::RawSuperblock;
@@ -105,4 +105,51 @@ fn a_checkpoint_lists_every_orphan_and_one_more_is_refused() {
         // Of f2fs-tools no checker reads a payload as large as this.
         FsckMedfs.check(device.clone()).unwrap_or_else(|e| panic!("fsck.medfs: {e}"));
     }
+}
+
+/// A damaged list of orphans keeps nobody from the files that have names.
+#[test]
+fn a_volume_with_a_damaged_list_of_orphans_opens() {
+    use medfs_fsck::inject::{Target, set, set_orphans};
+    for (field, value) in
+        [("entry_count", 1021), ("entry_count", u32::MAX), ("entry_count", 9), ("ino[0]", 0x8000_0005)]
+    {
+        let device = Arc::new(blank(64, all_features()));
+        let v = open_device(&device, "");
+        let kept = v.create(v.root(), b"kept", &new(FileKind::Regular)).expect("create").ino;
+        v.release(kept, 1);
+        v.close().expect("close");
+        drop(v);
+        set_orphans(&*device, &[40]).expect("a pack with room");
+        set(&*device, &Target::OrphanBlock, field, value.into()).expect("the field is there");
+        let v = open_device(&device, "");
+        assert_eq!(v.lookup(v.root(), b"kept").expect("it is there").ino, kept, "{field}");
+        v.release(kept, 1);
+        v.setxattr(kept, b"user.a", b"changed", XattrMode::Set).expect("it can be written");
+        v.close().expect("close");
+        drop(v);
+        FsckMedfs.check(device).expect("the next checkpoint has no such list");
+    }
+}
+
+/// A flipped bit in the list of orphans makes it name a file that has a name: that is not removed.
+#[test]
+fn a_file_with_a_name_is_no_orphan_whatever_the_list_says() {
+    let device = Arc::new(blank(64, all_features()));
+    let v = open_device(&device, "");
+    let ino = v.create(v.root(), b"kept", &new(FileKind::Regular)).expect("create").ino;
+    v.write(ino, 0, &[7; 9000]).expect("write");
+    v.release(ino, 1);
+    v.close().expect("close");
+    drop(v);
+    medfs_fsck::inject::set_orphans(&*device, &[ino]).expect("a pack with room");
+    let v = open_device(&device, "");
+    assert_eq!(v.lookup(v.root(), b"kept").expect("it is there").ino, ino);
+    let mut content = vec![0; 9000];
+    assert_eq!(v.read(ino, 0, &mut content).expect("read"), 9000);
+    assert!(content.iter().all(|&byte| byte == 7));
+    v.release(ino, 1);
+    v.close().expect("close");
+    drop(v);
+    FsckMedfs.check(device).expect("the next checkpoint lists none");
 }
