@@ -58,10 +58,19 @@ pub(crate) fn with_map(map: &Path) {
     let _ = MAP.set(map.to_owned());
 }
 
+/// The map that was noted.
+pub(crate) fn map() -> Option<&'static Path> {
+    MAP.get().map(PathBuf::as_path)
+}
+
+/// The option with that map, and a space behind it, for a command that is advised.
+pub(crate) fn map_option() -> String {
+    map().map_or_else(String::new, |map| format!("--map {} ", quote::path(map)))
+}
+
 /// The command that salvages a volume.
 pub(crate) fn salvage(image: &Path) -> String {
-    let map = MAP.get().map_or_else(String::new, |map| format!("--map {} ", quote::path(map)));
-    hint(format_args!("medfs get --salvage {map}{} DIRECTORY", quote::path(image)))
+    hint(format_args!("medfs get --salvage {}{} DIRECTORY", map_option(), quote::path(image)))
 }
 
 /// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.

@@ -6,15 +6,17 @@
 //! taken back.
 
 use crate::exit::{self, Coded};
+use crate::fsck_advice::{advice, waits_for_memory};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
-use crate::{damaged, findings, json, nvram, output, progress, survivor, target, undo, words};
+use crate::get::map;
+use crate::{findings, json, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result};
 use medfs::{MountOptions, PastDamage, Volume};
 use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
-use medfs_fsck::{Code, Options, Report, Severity, check, repair_found};
+use medfs_fsck::{Code, Options, Report, check, repair_found};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io;
@@ -104,9 +106,18 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     if let Some(file) = &args.restore {
         return take_back(args, &*dev, file);
     }
-    target::explain_nothing_to_check(&*dev, &args.image)?;
-    survivor::warn(&*dev, &args.image);
-    if repairs { mend(args, dev) } else { look(args, &*dev) }
+    if repairs {
+        mend(args, dev)
+    } else {
+        map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &*dev))
+    }
+}
+
+/// What a volume has to be for a check, and what is said of it before one.
+fn prepare(image: &Path, dev: &dyn BlockDevice) -> Result<()> {
+    target::explain_nothing_to_check(dev, image)?;
+    survivor::warn(dev, image);
+    Ok(())
 }
 
 /// Checks a device, with a bar.
@@ -120,6 +131,7 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
 }
 
 fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
+    prepare(&args.image, dev)?;
     undo::if_ended("fsck", "nothing was changed");
     let report = checked(&args.image, dev)?;
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
@@ -141,41 +153,6 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     Ok(code)
 }
 
-/// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
-fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> String {
-    if report.has(Code::Truncated) {
-        damaged::salvage_copies(image)
-    } else if waits_for_memory(report) {
-        let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
-        nvram::ways(&place, image)
-    } else {
-        way_out(image, report)
-    }
-}
-
-/// Whether a volume can be opened, to copy its files by their names. What that tells of it the copying will tell.
-fn opens(image: &Path) -> bool {
-    let open = || target::open_to_look(image).and_then(|dev| target::open_volume_read_only(dev, image));
-    tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), open).is_ok()
-}
-
-/// How a damaged volume is repaired without a regret.
-fn way_out(image: &Path, report: &Report) -> String {
-    let is_fatal = report.worst() == Some(Severity::Fatal);
-    let name = quote::path(image);
-    let copy = match !is_fatal && opens(image) {
-        true => hint(format_args!("medfs get -r {name} / DIRECTORY")),
-        false => damaged::salvage(image),
-    };
-    let repair = hint(format_args!("medfs fsck --repair --undo FILE {name}"));
-    format!("copy the files first, {copy}, then {repair}")
-}
-
-/// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
-fn waits_for_memory(report: &Report) -> bool {
-    report.has(Code::NvramPending)
-}
-
 /// What there is behind the last checkpoint, where so many files were fsynced.
 fn after_checkpoint(files: u64) -> String {
     match files {
@@ -192,15 +169,23 @@ const PROGRESS_STEPS: u64 = 1000;
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
-    if let Some(file) = &args.undo {
-        check_undo(file, &args.image, &*dev)?;
-    }
-    let found = checked(&args.image, &*dev)?;
+    let past_map = |dev, what: &mut dyn FnMut(target::Target) -> Result<Mended>| {
+        map::past(args.map.as_deref(), &args.image, dev, what)
+    };
+    let (found, refused) = map::past(args.map.as_deref(), &args.image, dev.clone(), |dev| {
+        prepare(&args.image, &*dev)?;
+        if let Some(file) = &args.undo {
+            check_undo(file, &args.image, &*dev)?;
+        }
+        let found = checked(&args.image, &*dev)?;
+        let refused = refusal(args, &*dev, &found);
+        Ok((found, refused))
+    })?;
     if !args.json {
         findings::print(&found, args.verbose);
         print_costs(&found);
     }
-    if let Some((why, advice)) = refusal(args, &*dev, &found) {
+    if let Some((why, advice)) = refused {
         let code = exit::FSCK_ERRORS_LEFT;
         match args.json {
             true => print_json(&args.image, &found, None, code)?,
@@ -209,11 +194,11 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         return Ok(code);
     }
     let mended = match &args.undo {
-        None => take_turns(args, &dev, found.clone())?,
+        None => past_map(dev, &mut |dev| take_turns(args, &dev, found.clone()))?,
         Some(file) => {
+            // It keeps what the device holds, also where the map calls that bad.
             let kept = Arc::new(open_undo(args, file, dev)?);
-            let over: target::Target = kept.clone();
-            let mended = take_turns(args, &over, found.clone())?;
+            let mended = past_map(kept.clone(), &mut |over| take_turns(args, &over, found.clone()))?;
             let blocks = kept.finish().with_context(|| format!("cannot finish {}", file.display()))?;
             Mended { undo_blocks: Some(blocks), ..mended }
         }

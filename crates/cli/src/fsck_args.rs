@@ -27,6 +27,10 @@ pub(crate) struct FsckArgs {
     /// Undo a repair: write back the blocks that --undo saved to this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) restore: Option<PathBuf>,
+    /// Treat the blocks that a map of ddrescue or medfs calls bad as unreadable, not as zeros; what a repair writes is
+    /// noted there
+    #[arg(long, value_name = "FILE", conflicts_with = "restore", value_hint = ValueHint::FilePath)]
+    pub(crate) map: Option<PathBuf>,
     /// Check only; change nothing (the default)
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,

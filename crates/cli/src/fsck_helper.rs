@@ -62,6 +62,7 @@ fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
         preen,
         undo,
         nvram: None,
+        map: None,
         restore,
         dry_run: look,
         json,

@@ -24,6 +24,7 @@ mod exit;
 mod findings;
 mod flash;
 mod fsck;
+mod fsck_advice;
 mod fsck_args;
 mod fsck_costs;
 mod fsck_helper;

@@ -4,7 +4,7 @@
 //! map or from this run, fails at once.
 //!
 //! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone
-//! altogether is. Nothing is written. Lock: one around the map, a leaf; the I/O runs outside it.
+//! altogether is. Nothing is written, but to a device that is to be repaired: what was written there can be read. Lock: one around the map, a leaf; the I/O runs outside it.
 
 use crate::mapfile::Mapfile;
 use crate::{BlockDevice, WriteTag, is_bad_sector, read_block};
@@ -20,6 +20,8 @@ pub struct MappedDevice<D> {
     map: Mutex<Mapfile>,
     /// Whether blocks that are known to be bad are tried again, once.
     retry: bool,
+    /// Whether it may be written.
+    writes: bool,
     tried: Mutex<std::collections::HashSet<u64>>,
     /// What is bad has changed since the map was asked for.
     news: AtomicBool,
@@ -37,7 +39,13 @@ impl<D: BlockDevice> MappedDevice<D> {
     /// Over a device; `retry`: what the map calls bad is tried once more.
     pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
         let (news, changed, read) = Default::default();
-        MappedDevice { below, map: Mutex::new(map), retry, tried: Mutex::default(), news, changed, read }
+        let (map, tried, writes) = (Mutex::new(map), Mutex::default(), false);
+        MappedDevice { below, map, retry, writes, tried, news, changed, read }
+    }
+
+    /// The same over a device that is written to: a block that is bad is none any more once it was written.
+    pub fn writable(below: D, map: Mapfile) -> MappedDevice<D> {
+        MappedDevice { writes: true, ..MappedDevice::new(below, map, false) }
     }
 
     /// The map as it is now.
@@ -140,20 +148,30 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
         Ok(())
     }
 
-    fn write(&self, _addr: u64, _blocks: &[&Block], _tag: WriteTag) -> io::Result<()> {
-        Err(io::Error::from_raw_os_error(libc::EROFS))
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        if !self.writes {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        self.below.write(addr, blocks, tag)?;
+        let written = bytes(addr, blocks.len() as u64);
+        let mut map = self.map.lock();
+        if map.is_bad(written.clone()) {
+            self.news.store(true, Ordering::Release);
+        }
+        map.set_read(written);
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        Ok(())
+        if self.writes { self.below.flush() } else { Ok(()) }
     }
 
-    fn discard(&self, _addr: u64, _count: u64) -> io::Result<()> {
-        Ok(())
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        if self.writes { self.below.discard(addr, count) } else { Ok(()) }
     }
 
     fn read_only(&self) -> bool {
-        true
+        !self.writes || self.below.read_only()
     }
 }
 
@@ -161,7 +179,9 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
 mod tests {
     use super::*;
     use crate::fault::{Effect, Fault, FaultDevice, Kind};
-    use crate::{CountingDevice, MemDevice};
+    use crate::{Cause, CountingDevice, MemDevice, Temperature};
+
+    const OF_DDRESCUE: &str = "# Mapfile. Created by GNU ddrescue version 1.27\n0x0 ? 1\n0x0 0x64000 +\n";
 
     fn failing(range: Range<u64>) -> FaultDevice<MemDevice> {
         let dev = FaultDevice::new(MemDevice::new(100), 1);
@@ -198,6 +218,26 @@ mod tests {
         assert!(retried.map().text().contains("0x00008000  0x00002000  +"), "{}", retried.map().text());
         let before = reads(&retried);
         assert!(read_block(&retried, 7).is_err() && reads(&retried) == before, "once is enough");
+    }
+
+    #[test]
+    fn what_was_written_is_bad_no_more() {
+        for text in [Mapfile::new(100 * 4096).text(), OF_DDRESCUE.to_owned()] {
+            let mut map = Mapfile::parse(&text).unwrap().extended(100 * 4096);
+            map.set_bad(7 * 4096..9 * 4096);
+            let dev = MappedDevice::writable(MemDevice::new(100), map);
+            assert!(read_block(&dev, 7).is_err() && read_block(&dev, 8).is_err());
+            dev.write(7, &[&Block([3; 4096])], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+            assert_eq!(read_block(&dev, 7).unwrap().0[0], 3);
+            assert!(read_block(&dev, 8).is_err());
+            // So it is for the next one who reads the map.
+            let again = Mapfile::parse(&dev.new_map().unwrap().text()).unwrap();
+            assert!(
+                !again.is_bad(7 * 4096..8 * 4096) && again.is_bad(8 * 4096..9 * 4096),
+                "{}",
+                again.text()
+            );
+        }
     }
 
     #[test]

@@ -38,8 +38,19 @@ pub(crate) fn open(
     retry: bool,
     may_be_cut: bool,
 ) -> Result<(Spared, Keeper)> {
-    file.into_iter().for_each(damaged::with_map);
     let device = target::open_to_read(image)?;
+    over(device, image, (file, retry), may_be_cut, MappedDevice::new)
+}
+
+/// The same over a device that was opened. `made`: what makes it a spared one.
+fn over(
+    device: Target,
+    image: &Path,
+    (file, retry): (Option<&Path>, bool),
+    may_be_cut: bool,
+    made: impl Fn(Target, Mapfile, bool) -> MappedDevice<Target>,
+) -> Result<(Spared, Keeper)> {
+    file.into_iter().for_each(damaged::with_map);
     let missing_bytes = whole_length(device.clone()).missing() * BLOCK_SIZE as u64;
     let known = match file {
         Some(file) => {
@@ -57,7 +68,7 @@ pub(crate) fn open(
         _ => Mapfile::new(bytes),
     };
     let of = map.volume().map(str::to_owned);
-    let device = Arc::new(MappedDevice::new(device, map, retry));
+    let device = Arc::new(made(device, map, retry));
     match (of, volume_on(&*device), file) {
         (Some(of), Some(volume), Some(file)) if of != volume => {
             let (file, image) = (file.display(), image.display());
@@ -80,6 +91,26 @@ pub(crate) fn open(
         keeper.write(&device.map())?;
     }
     Ok((device, keeper))
+}
+
+/// Does something with a device that may be written to, past the bad blocks of the map in a file, where there is one.
+/// What was learned of the device, and written to it, is kept in the map, whatever else failed.
+pub(crate) fn past<T>(
+    file: Option<&Path>,
+    image: &Path,
+    device: Target,
+    what: impl FnOnce(Target) -> Result<T>,
+) -> Result<T> {
+    if file.is_none() {
+        return what(device);
+    }
+    let writable = |device, map, _| MappedDevice::writable(device, map);
+    let (device, mut keeper) = over(device, image, (file, false), true, writable)?;
+    let done = what(device);
+    let kept = keeper.finish();
+    let done = done?;
+    kept?;
+    Ok(done)
 }
 
 /// The UUID of the volume on a device, where a superblock can be read.

@@ -1,7 +1,7 @@
 //! What messages advise about damaged volumes helps those who follow it literally.
 
 use crate::common::*;
-use crate::damaged::{bad, blocks, volume};
+use crate::damaged::{bad, block_of, blocks, is_inode, page, volume};
 use medfs::{FileKind, Files};
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
@@ -82,5 +82,40 @@ fn a_volume_gets_no_other_uuid_at_boot() {
     let before = fs::read(s.image()).unwrap();
     let text = said(medfs().args(["fsck", "-p"]).arg(s.image()), 4);
     assert!(text.contains("NOT REPAIRED"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before);
+}
+
+/// In a copy of a card zeros stand for what could not be read: with the map of the copy they are nobody's content.
+#[test]
+fn a_check_past_a_map_does_not_take_zeros_for_content_and_a_repair_writes_the_map_too() {
+    let s = volume();
+    let data = block_of(&s.image(), &page(3, 0));
+    let unread = [&[data], &blocks(&s.image(), |block| is_inode(block, "dir"))[..]].concat();
+    let map = bad(&s, &unread);
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    unread.iter().for_each(|at| image.write_all_at(&[0; PAGE as usize], at * PAGE).unwrap());
+    let before = fs::read(s.image()).unwrap();
+    let fsck = |args: &[&str], code| {
+        said(medfs().arg("fsck").args(args).arg("--map").arg(&map).arg(s.image()), code)
+    };
+
+    let text = fsck(&["-n"], 4);
+    assert!(text.contains("cannot be read") && text.contains("F1102"), "{text}");
+    let option = format!("--map {} ", map.display());
+    assert!(text.contains(&format!("medfs fsck --repair --undo FILE {option}")), "{text}");
+    assert!(text.contains(&format!("medfs get -r {option}")), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before);
+    let mut salvage = medfs();
+    salvage.args(["get", "--salvage", "--map"]).arg(&map).arg(s.image()).arg(s.path("out"));
+    let text = said(&mut salvage, 1);
+    assert!(text.contains(&format!("medfs fsck {option}")), "{text}");
+
+    let undo = s.path("undo");
+    let text = fsck(&["--repair", "--undo", undo.to_str().unwrap()], 1);
+    assert!(text.contains("repaired"), "{text}");
+    // What a repair wrote can be read; content is its owner's matter.
+    let text = fsck(&["-n"], 0);
+    assert!(text.contains("F1102") && !text.contains("F1101"), "{text}");
+    medfs().args(["fsck", "--restore"]).arg(&undo).arg(s.image()).assert().code(0);
     assert!(fs::read(s.image()).unwrap() == before);
 }

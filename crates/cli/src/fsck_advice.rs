@@ -1,0 +1,46 @@
+//! What `medfs fsck` advises for a volume that is not clean.
+
+use crate::get::map;
+use crate::{damaged, nvram, target};
+use medfs_device::BlockDevice;
+use medfs_device::quote::{self, hint};
+use medfs_fsck::{Code, Report, Severity};
+use std::path::Path;
+
+/// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
+pub(crate) fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> String {
+    if report.has(Code::Truncated) {
+        damaged::salvage_copies(image)
+    } else if waits_for_memory(report) {
+        let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
+        nvram::ways(&place, image)
+    } else {
+        way_out(image, report)
+    }
+}
+
+/// Whether a volume can be opened, to copy its files by their names. What that tells of it the copying will tell.
+fn opens(image: &Path) -> bool {
+    let open = || {
+        let open = |dev| target::open_volume_read_only(dev, image);
+        map::past(damaged::map(), image, target::open_to_look(image)?, open)
+    };
+    tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), open).is_ok()
+}
+
+/// How a damaged volume is repaired without a regret.
+fn way_out(image: &Path, report: &Report) -> String {
+    let is_fatal = report.worst() == Some(Severity::Fatal);
+    let (name, map) = (quote::path(image), damaged::map_option());
+    let copy = match !is_fatal && opens(image) {
+        true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),
+        false => damaged::salvage(image),
+    };
+    let repair = hint(format_args!("medfs fsck --repair --undo FILE {map}{name}"));
+    format!("copy the files first, {copy}, then {repair}")
+}
+
+/// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
+pub(crate) fn waits_for_memory(report: &Report) -> bool {
+    report.has(Code::NvramPending)
+}
