@@ -4,7 +4,8 @@
 //! map or from this run, fails at once.
 //!
 //! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone
-//! altogether is. Nothing is written, but to a device that is to be repaired: what was written there can be read. Lock: one around the map, a leaf; the I/O runs outside it.
+//! altogether is. Nothing is written, but to a device that is to be repaired: what was written there can be read.
+//! Lock: one around the map, a leaf; the I/O runs outside it.
 
 use crate::mapfile::Mapfile;
 use crate::{BlockDevice, WriteTag, is_bad_sector, read_block};

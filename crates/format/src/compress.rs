@@ -9,7 +9,8 @@
 use crate::file_kind::FileKind;
 use crate::node::{FileFlags, Inline, RawInode};
 use crate::{
-    BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block,
+    BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, crc, flip,
+    is_block,
 };
 use std::ops::RangeInclusive;
 use zerocopy::little_endian::{U16, U32};
@@ -201,6 +202,35 @@ pub fn cluster_content(blocks: &[u8]) -> Result<(&RawClusterHeader, &[u8]), u32>
     Ok((header, content))
 }
 
+/// Turns back the one bit of a cluster's blocks that makes its checksum right: of the compressed bytes, of the checksum
+/// itself or of the length; where that was, its byte and bit. `None`, and nothing is changed, where none does so, or
+/// several do. Whoever asks expands the cluster then: of other damage one in some ten thousand looks like a bit.
+pub fn turn_back(blocks: &mut [u8]) -> Option<(usize, u8)> {
+    const CHKSUM: usize = 4;
+    let mut found = Vec::new();
+    if let Ok((header, content)) = cluster_content(blocks) {
+        let wrong_by = header.chksum.get() ^ crc::f2fs(content);
+        let bit = flip::find_in(content.len(), wrong_by);
+        found.extend(bit.map(|(byte, bit)| (CLUSTER_HEADER_SIZE + byte, bit)));
+        if wrong_by.is_power_of_two() {
+            let bit = wrong_by.trailing_zeros() as usize;
+            found.push((CHKSUM + bit / 8, (bit % 8) as u8));
+        }
+    }
+    let is_full = |clen: u32| blocks_of(clen as usize) * BLOCK_SIZE == blocks.len();
+    for bit in 0..u32::BITS as usize {
+        let (header, _) = RawClusterHeader::ref_from_prefix(blocks).ok()?;
+        let clen = header.clen.get() ^ 1 << bit;
+        let content = blocks.get(CLUSTER_HEADER_SIZE..CLUSTER_HEADER_SIZE.saturating_add(clen as usize));
+        if content.is_some_and(|content| is_full(clen) && crc::f2fs(content) == header.chksum.get()) {
+            found.push((bit / 8, (bit % 8) as u8));
+        }
+    }
+    let [(byte, bit)] = found[..] else { return None };
+    blocks[byte] ^= 1 << bit;
+    Some((byte, bit))
+}
+
 /// Blocks that so many compressed bytes take with their header.
 pub fn blocks_of(clen: usize) -> usize {
     (clen + CLUSTER_HEADER_SIZE).div_ceil(BLOCK_SIZE)
@@ -246,6 +276,31 @@ mod tests {
         assert_eq!(cluster_content(&blocks).unwrap_err(), 8169);
         assert_eq!((blocks_of(4072), blocks_of(4073)), (1, 2));
         assert_eq!(most_content(4), 3 * 4096 - 24);
+    }
+
+    #[test]
+    fn any_bit_of_a_cluster_is_turned_back_and_two_are_not() {
+        let mut blocks: Vec<u8> = (0..2 * BLOCK_SIZE).map(|i| (i * 31 + i / 7) as u8).collect();
+        let clen = 6000;
+        blocks[..4].copy_from_slice(&(clen as u32).to_le_bytes());
+        let chksum = crc::f2fs(&blocks[CLUSTER_HEADER_SIZE..][..clen]);
+        blocks[4..8].copy_from_slice(&chksum.to_le_bytes());
+        let whole = blocks.clone();
+        let end = CLUSTER_HEADER_SIZE + clen;
+        for byte in (0..8).chain((CLUSTER_HEADER_SIZE..end).step_by(97)).chain(end - 5..end) {
+            for bit in 0..8u8 {
+                blocks[byte] ^= 1 << bit;
+                assert_eq!(turn_back(&mut blocks), Some((byte, bit)));
+                assert!(blocks == whole, "bit {bit} of byte {byte}");
+            }
+        }
+        for byte in (CLUSTER_HEADER_SIZE..end - 1).step_by(31) {
+            blocks[byte] ^= 0x10;
+            blocks[byte + 1] ^= 0x02;
+            let damaged = blocks.clone();
+            assert!(turn_back(&mut blocks).is_none() && blocks == damaged, "byte {byte}");
+            blocks.copy_from_slice(&whole);
+        }
     }
 
     #[test]

@@ -32,6 +32,30 @@ impl fmt::Display for Bit {
     }
 }
 
+/// Where a flipped bit is among bytes whose CRC it made wrong by a value: its byte, and the bit of that; `None`
+/// where no single bit does that. Costs eight comparisons a byte.
+pub fn find_in(bytes: usize, wrong_by: u32) -> Option<(usize, u8)> {
+    let table = table();
+    let mut change: [u32; 8] = std::array::from_fn(|bit| table[1 << bit]);
+    for byte in (0..bytes).rev() {
+        if let Some(bit) = change.iter().position(|&change| change == wrong_by) {
+            return Some((byte, bit as u8));
+        }
+        earlier(&mut change, &table);
+    }
+    None
+}
+
+/// What each byte changes a CRC by.
+fn table() -> Vec<u32> {
+    (0..=u8::MAX).map(|byte| crc::chain(0, &[byte])).collect()
+}
+
+/// Lets what bits change go through one more byte.
+fn earlier(change: &mut [u32; 8], table: &[u32]) {
+    change.iter_mut().for_each(|c| *c = *c >> 8 ^ table[(*c & 0xff) as usize]);
+}
+
 /// The bytes that a checksum covers, in this order.
 #[derive(Debug, Clone)]
 pub enum Covered {
@@ -51,13 +75,11 @@ pub struct Syndromes {
 impl Syndromes {
     /// Of a checksum over `covered`, stored as four bytes at `stored`, which are not covered.
     pub fn new(covered: &[Covered], stored: usize) -> Syndromes {
-        let table: Vec<u32> = (0..=u8::MAX).map(|byte| crc::chain(0, &[byte])).collect();
+        let table = table();
         let mut of = vec![0u32; BLOCK_SIZE * 8];
         // What a bit of the byte in hand has changed when all bytes behind it are through.
         let mut change: [u32; 8] = std::array::from_fn(|bit| table[1 << bit]);
-        let earlier = |change: &mut [u32; 8]| {
-            change.iter_mut().for_each(|c| *c = *c >> 8 ^ table[(*c & 0xff) as usize])
-        };
+        let earlier = |change: &mut [u32; 8]| earlier(change, &table);
         for part in covered.iter().rev() {
             match part {
                 Covered::Zeros(count) => (0..*count).for_each(|_| earlier(&mut change)),

@@ -79,6 +79,41 @@ fn mixtures(first: &RawSuperblock, second: &RawSuperblock) -> Vec<RawSuperblock>
     all
 }
 
+/// What is read of a volume to ask its inodes.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted {
+    /// A block of the NAT, in each copy that may count.
+    Nat(u32),
+    /// The block of a node.
+    Node(BlockAddr),
+}
+
+/// Asks the first inodes of a volume that can be read, each with its number. `read` gives what there is of a block.
+pub fn ask_inodes<E>(
+    g: &Geometry,
+    read: &mut dyn FnMut(Wanted) -> Result<Vec<Box<Block>>, E>,
+    each: &mut dyn FnMut(u32, &RawInode),
+) -> Result<(), E> {
+    let mut asked = 0;
+    for index in 0..g.nat_blocks().min(NAT_BLOCKS) {
+        for nat in read(Wanted::Nat(index))? {
+            for entry in &nat.view::<RawNatBlock>().entries {
+                let (ino, addr) = (entry.ino.get(), entry.block_addr.get());
+                if asked == ASKED || !g.is_nid(ino) || !g.in_main(addr) {
+                    continue;
+                }
+                for block in read(Wanted::Node(addr))? {
+                    if (footer(&block).nid.get(), footer(&block).ino.get()) == (ino, ino) {
+                        asked += 1;
+                        each(ino, block.view());
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What packs and inodes say of a superblock.
 fn weigh<E>(sb: &RawSuperblock, g: &Geometry, read: Read<'_, E>) -> Result<Weight, E> {
     let mut weight = Weight::default();
@@ -86,23 +121,15 @@ fn weigh<E>(sb: &RawSuperblock, g: &Geometry, read: Read<'_, E>) -> Result<Weigh
         weight.packs += weigh_pack(sb, g, g.cp_pack(index), read)?;
     }
     let seed = sb.features().contains(Feature::INODE_CHECKSUM).then(|| crc::chain(!0, &sb.uuid));
-    let mut asked = 0;
-    for index in 0..g.nat_blocks().min(NAT_BLOCKS) {
-        for second in [false, true] {
-            let Some(nat) = read(g.nat_block(index, second))? else { continue };
-            for entry in &nat.view::<RawNatBlock>().entries {
-                let (ino, addr) = (entry.ino.get(), entry.block_addr.get());
-                if asked == ASKED || !g.is_nid(ino) || !g.in_main(addr) {
-                    continue;
-                }
-                let Some(block) = read(addr)? else { continue };
-                if footer(&block).nid.get() == ino && footer(&block).ino.get() == ino {
-                    asked += 1;
-                    weight.inodes += weigh_inode(sb, g, (ino, block.view()), seed);
-                }
-            }
-        }
-    }
+    let mut each = |wanted| {
+        let addrs = match wanted {
+            // Which copy is in force is not known yet.
+            Wanted::Nat(index) => vec![g.nat_block(index, false), g.nat_block(index, true)],
+            Wanted::Node(addr) => vec![addr],
+        };
+        addrs.into_iter().filter_map(|addr| read(addr).transpose()).collect()
+    };
+    ask_inodes(g, &mut each, &mut |ino, inode| weight.inodes += weigh_inode(sb, g, (ino, inode), seed))?;
     Ok(weight)
 }
 

@@ -7,53 +7,63 @@
 use crate::finding::Code;
 use crate::image::Image;
 use crate::judgement::Judgement;
-use crate::space::{Owner, recorded};
+use crate::missing::Missing;
+use crate::space::{Kind, Owner, is_owner_unknown, recorded};
 use medfs_format::node::footer;
 use medfs_format::{BlockAddr, Ino, NULL_ADDR, Nid, is_block};
 use std::io;
 
-/// The block of a slot that names `addr`: another one or none, with a finding, where that has a flipped bit.
+/// The block of a slot that names `addr`, and what is known of its owner: another one or none, with a finding, where
+/// that has a flipped bit.
 pub(crate) fn home(
     j: &mut Judgement<'_>,
     owner: Owner,
     page: u64,
     addr: BlockAddr,
     place: &str,
-) -> io::Result<BlockAddr> {
-    if !is_block(addr) || is_recorded(&mut j.image, owner, addr)? {
-        return Ok(addr);
+) -> io::Result<(BlockAddr, Owner)> {
+    if !is_block(addr) {
+        return Ok((addr, owner));
     }
-    let mut found = None;
-    for right in (0..BlockAddr::BITS).map(|bit| addr ^ 1 << bit) {
-        if !is_recorded(&mut j.image, owner, right)? || !j.image.is_valid(right)? {
-            continue;
-        }
-        if j.space.is_claimed(&j.image.g, right) || found.replace(right).is_some() {
-            return Ok(addr);
-        }
+    if is_recorded(&mut j.image, owner, addr)? {
+        return Ok((addr, owner.known()));
+    }
+    let found =
+        one_bit_away(addr, |near| Ok(is_recorded(&mut j.image, owner, near)? && j.image.is_valid(near)?))?;
+    if found.is_some_and(|right| j.space.is_claimed(&j.image.g, right)) {
+        return Ok((addr, owner));
+    }
+    if found.is_none()
+        && let Some(right) = unnamed(j, owner, addr)?
+    {
+        let text = format!(
+            "{place}: address {addr} of page {page} is not the file's; block {right} is in use, and its summary names this page"
+        );
+        j.findings.add(Code::AddressMissing, text);
+        return Ok((right, owner.known()));
     }
     let Some(right) = found else {
         // One bit away from a hole, and in no use.
         let is_hole = addr.is_power_of_two() && j.image.g.in_main(addr) && !j.image.is_valid(addr)?;
         if !is_hole {
-            return Ok(addr);
+            return Ok((addr, owner));
         }
         let text = format!(
             "{place}: address {addr} of page {page} is a free block; with one bit flipped it is a hole"
         );
         j.findings.add(Code::AddressBit, text);
-        return Ok(NULL_ADDR);
+        return Ok((NULL_ADDR, owner));
     };
     let text = format!(
         "{place}: address {addr} of page {page} is not the file's; with one bit flipped it is block {right}, whose \
          summary names this page"
     );
     j.findings.add(Code::AddressBit, text);
-    Ok(right)
+    Ok((right, owner.known()))
 }
 
-/// The node of a file at an offset in its tree, where `nid` is named: another one, with a finding, where that has a
-/// flipped bit.
+/// The node of a file at an offset in its tree, where `nid` is named: another one or none, with a finding, where that
+/// has a flipped bit, or belongs elsewhere.
 pub(crate) fn node_home(
     j: &mut Judgement<'_>,
     ino: Ino,
@@ -61,21 +71,75 @@ pub(crate) fn node_home(
     offset: u32,
     place: &str,
 ) -> io::Result<Nid> {
-    if is_at(j, ino, nid, offset)? {
+    if nid == 0 || is_at(j, ino, nid, offset)? {
         return Ok(nid);
     }
-    let mut found = None;
-    for right in (0..Nid::BITS).map(|bit| nid ^ 1 << bit) {
-        if is_at(j, ino, right, offset)? && found.replace(right).is_some() {
-            return Ok(nid);
-        }
+    let found = one_bit_away(nid, |near| is_at(j, ino, near, offset))?;
+    if found.is_none()
+        && !is_of_file(j, ino, nid)?
+        && let Some(right) =
+            Missing(&mut j.image).unnamed_node(ino, offset)?.filter(|&right| !j.space.nid_reached(right))
+    {
+        let text = format!(
+            "{place}: node {nid} is not the file's; node {right} is in use, and says that its place is here"
+        );
+        j.findings.add(Code::AddressMissing, text);
+        return Ok(right);
     }
-    let Some(right) = found else { return Ok(nid) };
+    let Some(right) = found else { return only_here(j, ino, nid, offset, place) };
     let text = format!(
         "{place}: node {nid} is not the file's; with one bit flipped it is node {right}, which says that its place is here"
     );
     j.findings.add(Code::AddressBit, text);
     Ok(right)
+}
+
+/// The only value that has one bit turned round and fits; `None` where there is none, or more than one.
+fn one_bit_away(value: u32, mut fits: impl FnMut(u32) -> io::Result<bool>) -> io::Result<Option<u32>> {
+    let mut found = None;
+    for near in (0..u32::BITS).map(|bit| value ^ 1 << bit) {
+        if fits(near)? && found.replace(near).is_some() {
+            return Ok(None);
+        }
+    }
+    Ok(found)
+}
+
+/// The node that is named at an offset; 0, with a finding, where it says that another place of the file is its own, and
+/// is named there.
+fn only_here(j: &mut Judgement<'_>, ino: Ino, nid: Nid, offset: u32, place: &str) -> io::Result<Nid> {
+    let addr = if j.image.g.is_nid(nid) { j.image.nat(nid)?.block_addr.get() } else { NULL_ADDR };
+    if !j.image.g.in_main(addr) {
+        return Ok(nid);
+    }
+    let at = *footer(j.image.cache.get(addr)?);
+    let own = at.node_offset();
+    if (at.nid.get(), at.ino.get()) != (nid, ino)
+        || own == offset
+        || Missing(&mut j.image).named_at(ino, own)? != nid
+    {
+        return Ok(nid);
+    }
+    let text =
+        format!("{place}: node {nid} says that another place of the file is its own, where it is named too");
+    j.findings.add(Code::NodeTwice, text);
+    Ok(0)
+}
+
+/// The block in use of a slot, where that names one which others are known to have.
+fn unnamed(j: &mut Judgement<'_>, owner: Owner, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
+    if j.image.g.in_main(addr) && is_owner_unknown(&mut j.image, addr)? {
+        return Ok(None);
+    }
+    Ok(Missing(&mut j.image).unnamed_block(owner)?.filter(|&right| !j.space.is_claimed(&j.image.g, right)))
+}
+
+/// Whether a node that nothing led to yet is the file's by the NAT: it may be lost, and can be made anew.
+fn is_of_file(j: &mut Judgement<'_>, ino: Ino, nid: Nid) -> io::Result<bool> {
+    if !j.image.g.is_nid(nid) || nid == ino || j.space.nid_reached(nid) {
+        return Ok(false);
+    }
+    Ok(j.image.nat(nid)?.ino.get() == ino)
 }
 
 /// Whether a node that nothing led to yet says that it is at this place of the file.
@@ -96,5 +160,5 @@ fn is_recorded(image: &mut Image<'_>, owner: Owner, addr: BlockAddr) -> io::Resu
     if !image.g.in_main(addr) {
         return Ok(false);
     }
-    Ok(recorded(image, addr)?.is_some_and(|sum| owner.is_now_of(&sum)))
+    Ok(recorded(image, addr, Kind::Data)?.is_some_and(|sum| owner.is_now_of(&sum)))
 }

@@ -70,6 +70,9 @@ impl Judgement<'_> {
                 Code::InodeBlocks,
                 format!("inode {ino}: i_blocks is {}, but it has {}", inode.i_blocks, f.blocks),
             );
+            if inode.i_blocks.get() > f.blocks && !f.cut && f.lost == 0 {
+                self.short.insert(ino);
+            }
             inode.i_blocks = f.blocks.into();
         }
         self.settle_saved(f, inode);

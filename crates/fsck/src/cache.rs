@@ -11,20 +11,28 @@ use std::io;
 /// Blocks kept (4 MiB).
 const CAPACITY: usize = 1024;
 
+/// Blocks that a check takes for repaired (16 MiB); it judges by more of them as they are.
+const MOST_REPAIRED: usize = 4096;
+
 /// First-in-first-out cache over a medium.
 pub(crate) struct Cache<'d> {
     pub(crate) medium: Medium<'d>,
     blocks: HashMap<u32, Box<Block>>,
     order: VecDeque<u32>,
+    /// Of a check: blocks as a repair would write them, where what they lead to is judged by that.
+    repaired: HashMap<u32, Box<Block>>,
 }
 
 impl<'d> Cache<'d> {
     pub(crate) fn new(medium: Medium<'d>) -> Cache<'d> {
-        Cache { medium, blocks: HashMap::new(), order: VecDeque::new() }
+        Cache { medium, blocks: HashMap::new(), order: VecDeque::new(), repaired: HashMap::new() }
     }
 
     /// The block, from memory or the device.
     pub(crate) fn get(&mut self, addr: u32) -> io::Result<&Block> {
+        if !self.repaired.is_empty() && self.repaired.contains_key(&addr) {
+            return Ok(&self.repaired[&addr]);
+        }
         if !self.blocks.contains_key(&addr) {
             let block = self.medium.read(addr)?;
             self.put(addr, block);
@@ -42,6 +50,13 @@ impl<'d> Cache<'d> {
         self.medium.write(addr, &[block], WriteTag::new(cause, Temperature::Cold))?;
         self.put(addr, Box::new(block.clone()));
         Ok(())
+    }
+
+    /// Takes a block for what a repair makes of it, without writing it.
+    pub(crate) fn take_for_repaired(&mut self, addr: u32, block: &Block) {
+        if self.repaired.len() < MOST_REPAIRED || self.repaired.contains_key(&addr) {
+            self.repaired.insert(addr, Box::new(block.clone()));
+        }
     }
 
     fn put(&mut self, addr: u32, block: Box<Block>) {

@@ -133,6 +133,8 @@ pub struct Bared {
     pub rebuilt: BTreeSet<Ino>,
     /// Files with pages whose last updates are lost.
     pub reverted: BTreeMap<Ino, Reverted>,
+    /// Files and directories that count more blocks as their own than were found.
+    pub short: BTreeSet<Ino>,
 }
 
 /// Why a repair was not begun.
@@ -181,6 +183,7 @@ pub fn repair_without_names(
         bared.cuts.extend(ends.cuts);
         bared.rebuilt.extend(ends.rebuilt);
         bared.reverted.extend(ends.reverted);
+        bared.short.extend(ends.short);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
         }
@@ -309,6 +312,8 @@ struct Ends {
     rebuilt: BTreeSet<Ino>,
     /// Files with pages whose last updates it dropped.
     reverted: BTreeMap<Ino, Reverted>,
+    /// Files and directories that count more blocks as their own than it found.
+    short: BTreeSet<Ino>,
 }
 
 /// One pass, and what it found.
@@ -379,8 +384,8 @@ fn pass(
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };
-    let (cuts, rebuilt, reverted) = (w.j.cuts.list, w.j.anew.files, w.j.reverted);
-    Ok((report, Ends { held: w.held, cuts, inodes, rebuilt, reverted }))
+    let (cuts, rebuilt, reverted, short) = (w.j.cuts.list, w.j.anew.files, w.j.reverted, w.j.short);
+    Ok((report, Ends { held: w.held, cuts, inodes, rebuilt, reverted, short }))
 }
 
 /// The inodes that the checkpoint counts, but for medfs's own ones that are lost.

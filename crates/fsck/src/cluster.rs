@@ -10,11 +10,13 @@ use crate::deltas::content_of;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, mend};
+use crate::missing::Missing;
 use crate::space::Owner;
-use medfs_format::compress::{Cluster, Compression};
+use medfs_device::Cause;
+use medfs_format::compress::{Cluster, Compression, turn_back};
 use medfs_format::node::RawInode;
-use medfs_format::{BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, is_block};
 use std::io;
 use zerocopy::little_endian::U32;
 
@@ -49,19 +51,26 @@ impl ClusterAt<'_> {
         let found = match Cluster::of(&cluster) {
             Ok(Cluster::Plain) => return Ok(Judged::Plain),
             Ok(found) => found,
-            Err(wrong) => return Ok(Judged::Wrong(Code::ClusterPlace, wrong.to_owned())),
+            Err(wrong) => {
+                let filled = self.fill(j, slots, compression)?;
+                return Ok(filled.unwrap_or_else(|| Judged::Wrong(Code::ClusterPlace, wrong.to_owned())));
+            }
         };
-        let sound = |is_changed| Judged::Sound { saved: found.saved(slots.len()), is_changed };
+        let pages = slots.len();
+        let sound = |is_changed| Judged::Sound { saved: found.saved(pages), is_changed };
         if j.unreadable_data(f, &cluster, self.page, self.place)? {
             return Ok(sound(false));
         }
         let Some(wrong) = j.expand(compression, &cluster, found)? else { return Ok(sound(false)) };
+        if let Some(filled) = self.fill(j, slots, compression)? {
+            return Ok(filled);
+        }
         for (i, slot) in slots.iter_mut().enumerate() {
-            *slot = home(j, self.owner.behind(i), self.page + i as u64, slot.get(), self.place)?.into();
+            *slot = home(j, self.owner.behind(i), self.page + i as u64, slot.get(), self.place)?.0.into();
         }
         let mended = addresses(slots);
         if mended != cluster && j.expand(compression, &mended, found)?.is_none() {
-            return Ok(Judged::Sound { saved: found.saved(slots.len()), is_changed: true });
+            return Ok(sound(true));
         }
         for (i, &addr) in mended.iter().enumerate().filter(|(_, addr)| is_block(**addr)) {
             let is_in_main = j.image.g.in_main(addr);
@@ -70,9 +79,44 @@ impl ClusterAt<'_> {
             }
         }
         let (ClusterAt { page, place, .. }, name) = (self, &f.name);
+        if let Some(bit) = turn_back_in(j, compression, &mended, found)? {
+            let text = format!(
+                "{place} ({name:?}): cluster at page {page}: its checksum is right with {bit} flipped"
+            );
+            j.findings.add(Code::ClusterBit, text);
+            return Ok(sound(mended != cluster));
+        }
         let text = format!("{place} ({name:?}): cluster at page {page}: {wrong}; it stays where it is");
         j.findings.add(Code::ClusterDamaged, text);
-        Ok(Judged::Sound { saved: found.saved(slots.len()), is_changed: mended != cluster })
+        Ok(sound(mended != cluster))
+    }
+
+    /// Fills slots that name nothing with blocks that are theirs, where the cluster is whole with them.
+    fn fill(
+        &self,
+        j: &mut Judgement<'_>,
+        slots: &mut [U32],
+        compression: Compression,
+    ) -> io::Result<Option<Judged>> {
+        let mut cluster = addresses(slots);
+        for (i, addr) in cluster.iter_mut().enumerate().filter(|(_, addr)| **addr == NULL_ADDR) {
+            let unnamed = Missing(&mut j.image).unnamed_block(self.owner.behind(i))?;
+            *addr = unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)).unwrap_or(NULL_ADDR);
+        }
+        if cluster == addresses(slots) {
+            return Ok(None);
+        }
+        let Ok(found) = Cluster::of(&cluster) else { return Ok(None) };
+        if j.expand(compression, &cluster, found)?.is_some() {
+            return Ok(None);
+        }
+        slots.iter_mut().zip(cluster).for_each(|(slot, addr)| *slot = addr.into());
+        let text = format!(
+            "{}: cluster at page {}: slots name nothing, but their blocks are in use, and the summaries know them",
+            self.place, self.page
+        );
+        j.findings.add(Code::AddressMissing, text);
+        Ok(Some(Judged::Sound { saved: found.saved(slots.len()), is_changed: true }))
     }
 }
 
@@ -163,21 +207,17 @@ impl Judgement<'_> {
 
     /// Expands a compressed cluster; says what is wrong where that fails. Addresses outside the main area are
     /// not its matter.
-    fn expand(
+    pub(crate) fn expand(
         &mut self,
         compression: Compression,
         addrs: &[BlockAddr],
         cluster: Cluster,
     ) -> io::Result<Option<String>> {
         let Cluster::Compressed(count) = cluster else { return Ok(None) };
-        let mut bytes = Vec::with_capacity(count * BLOCK_SIZE);
-        for &addr in &addrs[1..=count] {
-            if !self.image.g.in_main(addr) {
-                return Ok(Some(format!("a block at {addr}, outside the main area")));
-            }
-            bytes.extend_from_slice(&self.image.cache.read(addr)?.0);
-        }
-        Ok(content_of(&mut self.compressors, compression, &bytes, addrs.len()).err())
+        Ok(match bytes_of(self, &addrs[1..=count])? {
+            Ok(bytes) => content_of(&mut self.compressors, compression, &bytes, addrs.len()).err(),
+            Err(wrong) => Some(wrong),
+        })
     }
 
     /// Compares the number of saved blocks with what was found.
@@ -192,4 +232,38 @@ impl Judgement<'_> {
             extra.i_compr_blocks = expected.into();
         }
     }
+}
+
+/// The blocks of a cluster; or what is wrong with their addresses.
+fn bytes_of(j: &mut Judgement<'_>, addrs: &[BlockAddr]) -> io::Result<Result<Vec<u8>, String>> {
+    let mut bytes = Vec::with_capacity(addrs.len() * BLOCK_SIZE);
+    for &addr in addrs {
+        if !j.image.g.in_main(addr) {
+            return Ok(Err(format!("a block at {addr}, outside the main area")));
+        }
+        bytes.extend_from_slice(&j.image.cache.get(addr)?.0);
+    }
+    Ok(Ok(bytes))
+}
+
+/// Turns the bit back that alone explains a cluster's wrong checksum; which that is.
+fn turn_back_in(
+    j: &mut Judgement<'_>,
+    compression: Compression,
+    addrs: &[BlockAddr],
+    cluster: Cluster,
+) -> io::Result<Option<String>> {
+    let Cluster::Compressed(count) = cluster else { return Ok(None) };
+    let Ok(mut bytes) = bytes_of(j, &addrs[1..=count])? else { return Ok(None) };
+    let Some((byte, bit)) = turn_back(&mut bytes).filter(|_| compression.checksum) else {
+        return Ok(None);
+    };
+    if content_of(&mut j.compressors, compression, &bytes, addrs.len()).is_err() {
+        return Ok(None);
+    }
+    let (at, byte) = (byte / BLOCK_SIZE, byte % BLOCK_SIZE);
+    let (addr, mut block) = (addrs[1 + at], Block::boxed());
+    block.0.copy_from_slice(&bytes[at * BLOCK_SIZE..][..BLOCK_SIZE]);
+    mend(j, addr, &block, Cause::Data)?;
+    Ok(Some(format!("bit {bit} of byte {byte} of block {addr}")))
 }

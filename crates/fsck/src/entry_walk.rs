@@ -10,7 +10,7 @@ use crate::walk::Walker;
 use medfs_format::Ino;
 use medfs_format::dentry::{Area, AreaLayout, slots_for};
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{FileKind, RawInode};
+use medfs_format::node::{FileKind, Inline, RawInode};
 use std::hash::BuildHasher;
 use std::io;
 
@@ -102,6 +102,37 @@ fn path_below(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8
         at = inode.i_pino.get();
     }
     Ok(names.iter().rev().flat_map(|name| [&b"/"[..], name].concat()).collect())
+}
+
+/// Whether a name holds what none may, or is not in the bucket of its hash.
+fn is_misnamed(w: &mut Judgement<'_>, name: &[u8], page: Option<u64>, dir_level: u8, place: &str) -> bool {
+    if name.iter().any(|&b| b == 0 || b == b'/') {
+        w.findings.add(Code::DentryName, format!("{place}: the name holds an invalid byte"));
+        return true;
+    }
+    let is_misplaced = page.is_some_and(|page| !right_place(dentry_hash(name), page, dir_level));
+    if is_misplaced {
+        w.findings.add(Code::DentryPlace, format!("{place}: not in the bucket of its hash"));
+    }
+    is_misplaced
+}
+
+/// Whether the entry of the list of slices leads to an inode that can be read and is not that list, a file whose
+/// content is in the inode.
+fn is_no_list(w: &mut Judgement<'_>, (dir, name): (Ino, &[u8]), ino: Ino, place: &str) -> io::Result<bool> {
+    if !w.maker().is_own_list(dir, name) {
+        return Ok(false);
+    }
+    let Some((_, block)) = w.readable_inode(ino)? else { return Ok(false) };
+    let inode: &RawInode = block.view();
+    let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
+    if is_file && inode.inline().contains(Inline::DATA) {
+        return Ok(false);
+    }
+    let text = format!("{place}: inode {ino} is not the list that medfs keeps: a repair makes that anew");
+    w.findings.add(Code::DentryInode, text);
+    w.orphans.insert(ino); // nobody else's
+    Ok(true)
 }
 
 impl Walker<'_, '_> {
@@ -201,15 +232,8 @@ impl Walker<'_, '_> {
         page: Option<u64>,
         place: &str,
     ) -> io::Result<Option<(Ino, FileKind)>> {
-        if !dir.opaque {
-            if name.iter().any(|&b| b == 0 || b == b'/') {
-                self.findings.add(Code::DentryName, format!("{place}: the name holds an invalid byte"));
-                return Ok(None);
-            }
-            if page.is_some_and(|page| !right_place(dentry_hash(name), page, dir.dir_level)) {
-                self.findings.add(Code::DentryPlace, format!("{place}: not in the bucket of its hash"));
-                return Ok(None);
-            }
+        if !dir.opaque && is_misnamed(self, name, page, dir.dir_level, place) {
+            return Ok(None);
         }
         let second = foldhash::fast::FixedState::with_seed(0x6d65_6466).hash_one(name);
         let key = (dentry_hash(name), second);
@@ -232,6 +256,9 @@ impl Walker<'_, '_> {
                 dir.subdirs += u32::from(kind == Some(FileKind::Directory));
                 return Ok(Some((target, kind.unwrap_or(is)))); // until the end of the walk
             }
+        }
+        if is_no_list(self, (ino, name), target, place)? {
+            return Ok(None);
         }
         let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
         if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {

@@ -11,18 +11,25 @@
 use crate::file::FileWalk;
 use crate::finding::{Code, Findings};
 use crate::inode::Rules;
-use crate::judgement::Judgement;
-use crate::space::has_no_addresses;
+use crate::judgement::{Judgement, mend};
+use crate::names::own_name;
+use crate::space::{Kind, has_no_addresses, is_of_slot, recorded};
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
-use medfs_format::node::{self, Advise, DEF_ADDRS_PER_INODE, EXTRA_ISIZE, FileKind, Inline, RawInode};
-use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
+use medfs_format::node::{self, Advise, EXTRA_ISIZE, FileKind, Inline, RawDirectNode, RawInode};
+use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid, is_block};
 use std::io;
+use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 /// Slots with something in them that are asked about.
 const ASKED: u32 = 64;
+
+/// Whether all of an inode before its addresses is zeros: its first sector was lost, and with it how it is divided.
+pub(crate) fn has_blank_head(inode: &RawInode) -> bool {
+    inode.as_bytes()[..offset_of!(RawInode, i_addr)].iter().all(|&byte| byte == 0)
+}
 
 /// What an inode's slots are, taken for addresses.
 #[derive(Debug, Default)]
@@ -119,9 +126,9 @@ impl Judgement<'_> {
     ) -> io::Result<()> {
         let footer = *node::footer(block);
         let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
-        if nid_fits == ino_fits
+        if (nid_fits == ino_fits && !lacks_footer_alone(self, (nid, ino), block)?)
             || self.image.nat(nid)?.ino.get() != ino
-            || self.image.owner_of(addr)?.0 != nid
+            || recorded(&mut self.image, addr, Kind::Node)?.is_none_or(|sum| sum.nid.get() != nid)
         {
             return Ok(());
         }
@@ -132,9 +139,14 @@ impl Judgement<'_> {
                 footer.nid, footer.ino
             ),
         );
+        let (offset, blank) = (footer.node_offset(), !(nid_fits || ino_fits));
         let right = node::footer_mut(block);
         (right.nid, right.ino) = (nid.into(), ino.into());
-        if nid == ino { self.write_inode(addr, block) } else { self.write(addr, block, Cause::Node) }
+        if blank {
+            // Without a version an older copy of the node would count before it.
+            self.image.sign(block, nid, ino, offset);
+        }
+        if nid == ino { self.write_inode(addr, block) } else { mend(self, addr, block, Cause::Node) }
     }
 
     /// An inode's block as it counts, without findings: a check has not written what it found before.
@@ -219,7 +231,7 @@ impl Judgement<'_> {
     }
 
     /// All inodes of a volume with flexible inline xattrs have extra attributes, unless an import has not ended.
-    fn restore_extra(&mut self, ino: Ino, inode: &mut RawInode, place: &str) {
+    pub(crate) fn restore_extra(&mut self, ino: Ino, inode: &mut RawInode, place: &str) {
         if self.rules.layouts.has_old() || inode.extra().is_some() {
             return;
         }
@@ -271,21 +283,8 @@ impl Judgement<'_> {
         let mut plain = inode.clone();
         plain.i_inline &= !(Inline::DATA | Inline::DENTRY).bits();
         let extra = plain.extra().map_or(0, |e| usize::from(e.i_extra_isize.get()) / 4);
-        let mut owned = Owned::default();
-        for slot in 0..DEF_ADDRS_PER_INODE.saturating_sub(extra) {
-            let addr = inode.i_addr[extra + slot].get();
-            if [NULL_ADDR, NEW_ADDR, COMPRESS_ADDR].contains(&addr) {
-                continue;
-            }
-            if self.image.g.in_main(addr) && self.image.owner_of(addr)? == (ino, slot) {
-                owned.own += 1;
-            } else {
-                owned.foreign += 1;
-            }
-            if owned.own + owned.foreign >= ASKED {
-                break;
-            }
-        }
+        let addrs = inode.i_addr.map(|addr| addr.get());
+        let mut owned = owned_slots(self, ino, addrs.get(extra..).unwrap_or_default())?;
         for nid in inode.i_nid.map(|nid| nid.get()).into_iter().filter(|&nid| nid != NULL_ADDR) {
             let own = self.image.g.is_nid(nid) && nid != ino && self.image.nat(nid)?.ino.get() == ino;
             // A node counts for the many slots that name nothing where there is one.
@@ -313,6 +312,39 @@ impl Judgement<'_> {
             && starts(Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]));
         Ok(in_block.then_some(Inline::empty()))
     }
+}
+
+/// Whether a node whose footer is zeros is that node as far as it can be told: its last sector was lost.
+fn lacks_footer_alone(j: &mut Judgement<'_>, (nid, ino): (Nid, Ino), block: &Block) -> io::Result<bool> {
+    let footer = node::footer(block);
+    if (footer.nid.get(), footer.ino.get(), footer.cp_ver.get()) != (0, 0, 0) {
+        return Ok(false);
+    }
+    if nid != ino {
+        let addrs = block.view::<RawDirectNode>().addr.map(|addr| addr.get());
+        return Ok(owned_slots(j, nid, &addrs)?.are_addresses());
+    }
+    let mut inode = Box::new(block.view::<RawInode>().clone());
+    (inode.footer.nid, inode.footer.ino) = (nid.into(), ino.into());
+    let is_named = own_name(&inode).is_some() && j.image.g.is_nid(inode.i_pino.get());
+    let is_used = inode.i_links.get() > 0 && inode.i_blocks.get() > 0;
+    Ok(is_named && is_used && j.rules.vet(&mut inode, ino).is_ok())
+}
+
+/// Whose the blocks are that the slots of a node name, as the summaries say.
+fn owned_slots(j: &mut Judgement<'_>, nid: Nid, addrs: &[BlockAddr]) -> io::Result<Owned> {
+    let mut owned = Owned::default();
+    for (slot, &addr) in addrs.iter().enumerate().filter(|(_, addr)| is_block(**addr)) {
+        if j.image.g.in_main(addr) && is_of_slot(&mut j.image, addr, nid, slot)? {
+            owned.own += 1;
+        } else {
+            owned.foreign += 1;
+        }
+        if owned.own + owned.foreign >= ASKED {
+            break;
+        }
+    }
+    Ok(owned)
 }
 
 fn inside(right: Inline) -> &'static str {

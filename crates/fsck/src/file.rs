@@ -30,6 +30,8 @@ pub(crate) struct FileWalk {
     pub(crate) cut: bool,
     /// Blocks and nodes that were cut off.
     pub(crate) lost: u64,
+    /// Addresses among these: of what is no block of the file.
+    pub(crate) strange: u64,
     /// Nodes that are lost, and were below an indirect node that is lost too.
     pub(crate) unplaced: u64,
     /// The checksum of its inode is wrong.

@@ -184,6 +184,8 @@ codes! {
     LogUnkept = 712, Error;
     /// An address that is no block of its file's, and with one bit flipped is one whose summary names the page.
     AddressBit = 713, Error;
+    /// Addresses or nodes that a file lacks: blocks in use that nothing names, and that say where they belong.
+    AddressMissing = 714, Error;
     /// A directory entry of impossible length.
     DentryLength = 801, Error;
     /// A directory entry's hash is not that of its name.
@@ -249,6 +251,8 @@ codes! {
     ClusterContent = 1002, Error;
     /// The same where its blocks are its own: they stay where they are, as one that cannot be read does.
     ClusterDamaged = 1004, Warning;
+    /// A compressed cluster with a flipped bit, which its checksum tells.
+    ClusterBit = 1005, Error;
     /// A block of metadata that cannot be read.
     Unreadable = 1101, Error;
     /// A block of a file's content that cannot be read: it stays where it is, as only its owner can tell what to do.
@@ -358,6 +362,12 @@ impl Cuts {
     /// A node or block, with the pages that it leads to.
     pub(crate) fn add(&mut self, ino: Ino, page: u64, pages: u64) {
         self.push(Cut { ino, pages: Some(page..page + pages) });
+    }
+
+    /// Takes back the single pages of a file, which were none of it.
+    pub(crate) fn forget_pages(&mut self, ino: Ino) {
+        let is_page = |cut: &Cut| cut.pages.as_ref().is_some_and(|pages| pages.end == pages.start + 1);
+        self.list.retain(|cut| cut.ino != ino || !is_page(cut));
     }
 
     pub(crate) fn add_attributes(&mut self, ino: Ino) {

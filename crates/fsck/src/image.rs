@@ -6,6 +6,7 @@
 
 use crate::cache::Cache;
 use crate::strays::Strays;
+use crate::unnamed::Unnamed;
 use foldhash::HashMap;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint};
@@ -67,6 +68,10 @@ pub(crate) struct Image<'d> {
     pub(crate) all_summaries: bool,
     /// The nodes of files whose inode is lost, once they were wanted.
     pub(crate) lost_files: Option<HashMap<Ino, Vec<Nid>>>,
+    /// Inodes whose heads are zeros, and that are made anew of what is left of their files.
+    pub(crate) blank: BTreeSet<Ino>,
+    /// What is in use and named by nobody, once it was wanted.
+    pub(crate) unnamed: Option<Unnamed>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
     /// Blocks of the SIT that are lost: they hold other bytes, or zeros where the checkpoint counts more blocks

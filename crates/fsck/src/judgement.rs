@@ -50,6 +50,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) cuts: Cuts,
     /// Files with pages whose last updates are dropped.
     pub(crate) reverted: BTreeMap<Ino, Reverted>,
+    /// Files and directories that count more blocks as their own than were found, and of which nothing was cut off.
+    pub(crate) short: BTreeSet<Ino>,
 }
 
 impl<'d> Judgement<'d> {
@@ -75,6 +77,7 @@ impl<'d> Judgement<'d> {
             logged: HashMap::new(),
             anew: Anew::default(),
             reverted: BTreeMap::new(),
+            short: BTreeSet::new(),
         }
     }
 
@@ -113,4 +116,13 @@ impl<'d> Judgement<'d> {
             self.findings.add(Code::Unwritable, text);
         }
     }
+}
+
+/// Writes a block when fixing that leads to what is judged by it: a check goes by it too, though it writes nothing.
+pub(crate) fn mend(j: &mut Judgement<'_>, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
+    if j.fix {
+        return j.image.cache.write(addr, block, cause);
+    }
+    j.image.cache.take_for_repaired(addr, block);
+    Ok(())
 }

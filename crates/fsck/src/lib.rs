@@ -41,6 +41,7 @@ mod lost_file;
 mod maker;
 mod medium;
 mod mend;
+mod missing;
 mod names;
 mod no_pack;
 mod no_super;
@@ -64,6 +65,7 @@ mod tables;
 mod tools;
 mod traits;
 pub mod undo;
+mod unnamed;
 mod walk;
 mod zone;
 

@@ -48,6 +48,8 @@ impl<'d> Image<'d> {
             lost_blocks: None,
             all_summaries: false,
             lost_files: None,
+            blank: BTreeSet::new(),
+            unnamed: None,
             strays: Strays::default(),
             lost_sit: BTreeSet::new(),
             reckoned,
@@ -125,7 +127,13 @@ impl<'d> Image<'d> {
             let block = self.cache.read(addr)?;
             match block.view::<RawOrphanBlock>().inodes(addr) {
                 Ok(inos) => self.orphans.extend(inos),
-                Err(e) => findings.add(Code::OrphanBlock, e.to_string()),
+                Err(e) => {
+                    findings.add(Code::OrphanBlock, e.to_string());
+                    // Behind the last one there are zeros.
+                    let inos = block.view::<RawOrphanBlock>().ino.map(|ino| ino.get());
+                    let listed = inos.into_iter().take_while(|&ino| ino != 0);
+                    self.orphans.extend(listed.filter(|&ino| self.g.is_nid(ino)));
+                }
             }
         }
         Ok(())

@@ -115,7 +115,7 @@ impl Maker<'_, '_> {
     }
 
     /// Whether it is the list of slices, which a repair makes anew as a whole ([`crate::own_list`]).
-    fn is_own_list(&self, parent: Ino, name: &[u8]) -> bool {
+    pub(crate) fn is_own_list(&self, parent: Ino, name: &[u8]) -> bool {
         self.has_zones() && parent == self.image.g.root_ino && name == HIDDEN_LIST
     }
 

@@ -3,7 +3,7 @@
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, mend};
 use crate::names::{bucket, may_be_a_name};
 use crate::reach::Claim;
 use crate::rebuild::Rebuilt;
@@ -123,7 +123,7 @@ impl Judgement<'_> {
                 format!("{place}: node {nid} is rebuilt from {known} blocks or nodes known to be its own");
             self.findings.add(Code::NodeRebuilt, text);
             self.image.sign(&mut block, nid, f.ino, offset);
-            self.write(addr, &block, Cause::Node)?;
+            mend(self, addr, &block, Cause::Node)?;
             node = Some((addr, block));
         }
         let Some((addr, mut block)) = node else { return Ok(None) };
@@ -141,7 +141,7 @@ impl Judgement<'_> {
                 ),
             );
             footer.set_node_offset(offset);
-            self.write(addr, &block, Cause::Node)?;
+            mend(self, addr, &block, Cause::Node)?;
         }
         Ok(Some((addr, block)))
     }
@@ -151,7 +151,7 @@ impl Judgement<'_> {
         &mut self,
         nid: Nid,
     ) -> io::Result<Option<(BlockAddr, Box<medfs_format::Block>)>> {
-        if !self.image.g.is_nid(nid) {
+        if !self.image.g.is_nid(nid) || self.image.blank.contains(&nid) {
             return Ok(None);
         }
         let addr = self.image.nat(nid)?.block_addr.get();

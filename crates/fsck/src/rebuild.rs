@@ -7,7 +7,7 @@
 //! Memory: an entry for each block of a direct node that is lost, of which one pass takes [`MAX_BLOCKS`].
 
 use crate::image::Image;
-use crate::space::has_no_addresses;
+use crate::space::{has_no_addresses, is_of_slot};
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
@@ -18,9 +18,9 @@ use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo}
 use std::io;
 
 /// Blocks of lost nodes taken up in one pass.
-const MAX_BLOCKS: usize = 1 << 22;
+pub(crate) const MAX_BLOCKS: usize = 1 << 22;
 /// Place of the double indirect node in a file's tree.
-const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
+pub(crate) const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
 
 /// A node made anew.
 pub(crate) struct Rebuilt {
@@ -117,19 +117,6 @@ impl Image<'_> {
         Ok((found, unplaced))
     }
 
-    /// Who the summaries say owns a block: a node, and the slot in it.
-    pub(crate) fn owner_of(&mut self, addr: BlockAddr) -> io::Result<(Nid, usize)> {
-        let (segno, at) = (self.g.segno(addr), self.g.offset_in_seg(addr) as usize);
-        let sum = match self.curseg_of(segno).filter(|&log| self.cursegs[log].known) {
-            Some(log) => self.cursegs[log].sum.entries[at],
-            None => {
-                let ssa = self.g.ssa_block(segno);
-                self.cache.get(ssa)?.view::<RawSummaryBlock>().entries[at]
-            }
-        };
-        Ok((sum.nid.get(), sum.ofs_in_node.get().into()))
-    }
-
     /// Makes holes of the blocks that an inode of the fsync log did not have at the checkpoint.
     pub(crate) fn keep_own_blocks(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
         if has_no_addresses(inode) {
@@ -138,7 +125,7 @@ impl Image<'_> {
         let slots = inode.slots(self.flexible());
         for slot in 0..slots.addrs() {
             let addr = inode.i_addr[slots.extra + slot].get();
-            let own = self.g.in_main(addr) && self.is_valid(addr)? && self.owner_of(addr)? == (ino, slot);
+            let own = self.g.in_main(addr) && self.is_valid(addr)? && is_of_slot(self, addr, ino, slot)?;
             if !own {
                 inode.i_addr[slots.extra + slot] = NULL_ADDR.into();
             }
@@ -157,6 +144,9 @@ impl Image<'_> {
             return Ok(false);
         }
         let holds = footer(self.cache.get(addr)?).nid.get();
+        if self.blank.contains(&nid) {
+            return Ok(true);
+        }
         Ok(holds != nid && (!self.g.is_nid(holds) || self.nat(holds)?.block_addr.get() != addr))
     }
 
@@ -205,7 +195,11 @@ impl Image<'_> {
     }
 
     /// The summary of a segment of data, where it can be read.
-    fn data_summary(&mut self, segno: SegNo, seg_type: u8) -> io::Result<Option<Box<RawSummaryBlock>>> {
+    pub(crate) fn data_summary(
+        &mut self,
+        segno: SegNo,
+        seg_type: u8,
+    ) -> io::Result<Option<Box<RawSummaryBlock>>> {
         if let Some(log) = self.curseg_of(segno) {
             let curseg = &self.cursegs[log];
             return Ok((log < 3 && curseg.known).then(|| curseg.sum.clone()));

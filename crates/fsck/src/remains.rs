@@ -6,6 +6,7 @@
 //!
 //! Memory: an entry for each node of a lost inode, of which one pass takes [`MAX_NODES`].
 
+use crate::evidence::has_blank_head;
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
@@ -234,4 +235,19 @@ impl Image<'_> {
         }
         Ok(pages)
     }
+}
+
+/// Takes an inode whose head is zeros for lost, where blocks or nodes of its file tell more than it does.
+pub(crate) fn is_without_head(image: &mut Image<'_>, ino: Ino, inode: &RawInode) -> io::Result<bool> {
+    if !has_blank_head(inode) {
+        return Ok(false);
+    }
+    // What was found of other lost files is found again.
+    (image.lost_blocks, image.lost_files) = (None, None);
+    image.blank.insert(ino);
+    let has_remains = image.has_remains(ino)?;
+    if !has_remains {
+        image.blank.remove(&ino);
+    }
+    Ok(has_remains)
 }

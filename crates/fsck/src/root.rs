@@ -1,6 +1,7 @@
 //! The root directory, without which nothing has a name: where its inode is lost it is made anew, empty, and
 //! what says that it was in it goes back to it ([`crate::lost`]).
 
+use crate::evidence::has_blank_head;
 use crate::finding::Code;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
@@ -38,12 +39,21 @@ impl Walker<'_, '_> {
         if turned || FileKind::from_mode(mode) == Some(FileKind::Directory) {
             return Ok(());
         }
+        let is_blank = has_blank_head(inode);
+        let mode = if is_blank { 0o755 } else { mode };
         inode.i_mode = (mode & 0o7777 | FileKind::Directory.mode_bits()).into();
+        if is_blank {
+            inode.i_links = 2.into(); // counted later
+            self.restore_extra(root, inode, "root directory");
+        }
         let is_inode = f.nid.get() == root && f.ino.get() == root && inode.i_links.get() >= 2;
         if !is_inode || self.rules.vet(&mut inode.clone(), root).is_err() {
             return Ok(());
         }
         self.findings.add(Code::Inode, format!("root directory: its mode is {mode:#o}, not a directory's"));
+        if !self.fix {
+            self.image.cache.take_for_repaired(addr, &block);
+        }
         self.write_inode(addr, &mut block)
     }
 

@@ -29,6 +29,11 @@ impl Kind {
     fn of(node: bool) -> Kind {
         if node { Kind::Node } else { Kind::Data }
     }
+
+    /// What the summary of such a segment says that it is.
+    fn entry_type(self) -> u8 {
+        if self == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA }
+    }
 }
 
 /// Who holds a block.
@@ -39,22 +44,29 @@ pub(crate) struct Owner {
     /// NAT version of `nid`.
     pub(crate) version: u8,
     pub(crate) is_node: bool,
+    /// The summary of the block in hand names it: nobody has to ask again.
+    pub(crate) is_known: bool,
 }
 
 impl Owner {
     /// A node as the owner of its own block.
     pub(crate) fn node(nid: Nid, version: u8) -> Owner {
-        Owner { nid, ofs_in_node: 0, version, is_node: true }
+        Owner { nid, ofs_in_node: 0, version, is_node: true, is_known: false }
     }
 
     /// The address slot of a node.
     pub(crate) fn slot(nid: Nid, ofs_in_node: u16, version: u8) -> Owner {
-        Owner { nid, ofs_in_node, version, is_node: false }
+        Owner { nid, ofs_in_node, version, is_node: false, is_known: false }
     }
 
     /// The slot so many places behind this one.
     pub(crate) fn behind(self, slots: usize) -> Owner {
         Owner { ofs_in_node: self.ofs_in_node + slots as u16, ..self }
+    }
+
+    /// The same, of a block whose summary is known to name it.
+    pub(crate) fn known(self) -> Owner {
+        Owner { is_known: true, ..self }
     }
 
     /// Whether a summary names it.
@@ -151,7 +163,7 @@ impl Space {
             );
             return Ok(false);
         }
-        if !self.check_owner(image, findings, addr, owner, place)? {
+        if !owner.is_known && !self.check_owner(image, findings, addr, owner, place)? {
             return Ok(false);
         }
         set_bit(&mut self.main, bit);
@@ -181,7 +193,7 @@ impl Space {
         if of_nodes || self.is_claimed(&image.g, addr) {
             return Ok(true);
         }
-        let Some(sum) = recorded(image, addr)? else { return Ok(false) };
+        let Some(sum) = recorded(image, addr, Kind::Data)? else { return Ok(false) };
         Ok(!owner.is_of(&sum) && holds(image, &sum, addr, owner.is_node)?)
     }
 
@@ -197,7 +209,7 @@ impl Space {
         if let Some(log) = image.curseg_of(segno) {
             let kind = Kind::of(log >= 3);
             let sum = &mut image.cursegs[log].sum;
-            let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+            let right = kind.entry_type();
             if sum.footer.entry_type != right {
                 findings.add(Code::SsaType, format!("summary of current segment {segno}: wrong entry type"));
                 sum.footer.entry_type = right;
@@ -217,7 +229,7 @@ impl Space {
         } else {
             self.majority(image, segno)?.or(agreed).unwrap_or(found)
         };
-        let right = if kind == Kind::Node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        let right = kind.entry_type();
         if unknown || ssa_lost {
             self.change_ssa(image, segno, |sum| sum.footer.entry_type = right)?;
         } else if entry_type != right {
@@ -370,19 +382,35 @@ impl Space {
     }
 }
 
-/// What the summary of a segment of data says of a block of the main area; `None` where that is lost.
-pub(crate) fn recorded(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<RawSummary>> {
+/// What the summary of a segment of data, or of nodes, says of a block of the main area; `None` where that is lost, or
+/// of the other kind.
+pub(crate) fn recorded(image: &mut Image<'_>, addr: BlockAddr, kind: Kind) -> io::Result<Option<RawSummary>> {
     let (segno, at) = (image.g.segno(addr), image.g.offset_in_seg(addr) as usize);
     if let Some(log) = image.curseg_of(segno) {
         let curseg = &image.cursegs[log];
-        return Ok((log < 3 && curseg.known).then(|| curseg.sum.entries[at]));
+        return Ok((Kind::of(log >= 3) == kind && curseg.known).then(|| curseg.sum.entries[at]));
     }
     if image.ssa_lost(segno)? {
         return Ok(None);
     }
-    let addr = image.g.ssa_block(segno);
-    let sum: &RawSummaryBlock = image.cache.get(addr)?.view();
-    Ok((sum.footer.entry_type == SUM_TYPE_DATA).then(|| sum.entries[at]))
+    let ssa = image.g.ssa_block(segno);
+    let sum: &RawSummaryBlock = image.cache.get(ssa)?.view();
+    Ok((sum.footer.entry_type == kind.entry_type()).then(|| sum.entries[at]))
+}
+
+/// Whether the summary of a block says that this slot of a node has it, whatever the node's version.
+pub(crate) fn is_of_slot(image: &mut Image<'_>, addr: BlockAddr, nid: Nid, slot: usize) -> io::Result<bool> {
+    let owner = Owner::slot(nid, slot as u16, 0);
+    Ok(recorded(image, addr, Kind::Data)?.is_some_and(|sum| owner.is_of(&sum)))
+}
+
+/// Whether nothing says whose a block of the main area is, as the summary of its segment is lost.
+pub(crate) fn is_owner_unknown(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
+    let segno = image.g.segno(addr);
+    match image.curseg_of(segno) {
+        Some(log) => Ok(!image.cursegs[log].known),
+        None => image.ssa_lost(segno),
+    }
 }
 
 fn set_owner(entry: &mut RawSummary, owner: Owner) {

@@ -13,6 +13,7 @@ use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode, footer};
 use medfs_format::quota;
 use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::weigh::{Wanted, ask_inodes};
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry};
 use medfs_format::{Ino, crc};
 use std::io;
@@ -20,10 +21,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Inodes that are asked for the seed.
 const ASKED: usize = 1000;
-
-/// Inodes that are asked whether they have extra attributes, and blocks of the NAT that are looked through for them.
-const LEAST_ASKED: u32 = 64;
-const NAT_BLOCKS: u32 = 8;
 
 /// What inodes were seen to have.
 struct Traits {
@@ -81,21 +78,17 @@ pub(crate) fn give_back(image: &mut Image<'_>, findings: &mut Findings) -> io::R
 /// Whether most of the first inodes have extra attributes, as far as they can be read.
 fn most_have_extra(image: &mut Image<'_>) -> io::Result<bool> {
     let (mut with, mut without) = (0, 0);
-    for index in 0..image.g.nat_blocks().min(NAT_BLOCKS) {
-        let (block, _) = image.nat_block(index)?;
-        for entry in &block.view::<RawNatBlock>().entries {
-            let (ino, addr) = (entry.ino.get(), entry.block_addr.get());
-            if with + without == LEAST_ASKED || !image.g.is_nid(ino) || !image.g.in_main(addr) {
-                continue;
-            }
-            let block = image.cache.get(addr)?;
-            let inode: &RawInode = block.view();
-            if (footer(block).nid.get(), footer(block).ino.get()) == (ino, ino) {
-                let has = inode.extra().is_some() && inode.possible_slots(true).is_some();
-                if has { with += 1 } else { without += 1 }
-            }
-        }
-    }
+    let g = image.g.clone();
+    let mut read = |wanted| {
+        Ok::<_, io::Error>(vec![match wanted {
+            Wanted::Nat(index) => image.nat_block(index)?.0,
+            Wanted::Node(addr) => image.cache.read(addr)?,
+        }])
+    };
+    ask_inodes(&g, &mut read, &mut |_, inode| {
+        let has = inode.extra().is_some() && inode.possible_slots(true).is_some();
+        if has { with += 1 } else { without += 1 }
+    })?;
     Ok(with > without)
 }
 

@@ -12,10 +12,11 @@ use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
 use crate::foreign::Foreign;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, mend};
 use crate::mend::Held;
 use crate::names::own_name;
 use crate::reach::{Links, Pending, Verdict, Via};
+use crate::remains::is_without_head;
 use crate::space::{Owner, has_no_addresses};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
@@ -93,6 +94,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
+        if via == Via::Dentry(Some(FileKind::Regular)) && is_without_head(&mut self.image, ino, block.view())?
+        {
+            return reject(self, Code::Inode, format!("inode {ino}: its first sector is zeros"));
+        }
         let named = if let Via::Dentry(kind) = via { kind } else { None };
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
@@ -232,6 +237,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             last_page: None,
             cut: false,
             lost: 0,
+            strange: 0,
             unplaced: 0,
             doubtful: checksum_wrong,
         };
@@ -245,6 +251,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.inline(&mut f, inode)?;
         } else {
             self.addresses(&mut f, inode, cluster)?;
+            self.bring_missing(&mut f, inode, before.i_blocks.get())?;
         }
         self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
@@ -305,7 +312,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         for (i, (offset, level)) in
             [(1, 0), (2, 0), (3, 1), (4 + n, 1), (5 + 2 * n, 2)].into_iter().enumerate()
         {
-            let nid = inode.i_nid[i].get();
+            let nid = node_home(self, f.ino, inode.i_nid[i].get(), offset, &place)?;
+            inode.i_nid[i] = nid.into();
             let keep = nid == 0
                 || match level {
                     0 => self.direct(f, nid, offset, page)?,
@@ -323,13 +331,13 @@ impl<'d, 'p> Walker<'d, 'p> {
         Ok(())
     }
 
-    fn direct(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+    pub(crate) fn direct(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
         let place = format!("inode {}, node {nid}", f.ino);
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
         let first = Owner::slot(nid, 0, self.image.nat(nid)?.version);
         let addrs = &mut block.view_mut::<RawDirectNode>().addr[..f.addrs_per_block];
         if self.slots(f, addrs, first, page, &place)? {
-            self.write(addr, &block, Cause::Node)?;
+            mend(self, addr, &block, Cause::Node)?;
         }
         Ok(true)
     }
@@ -347,10 +355,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         let mut changed = self.clusters(f, addrs, first, page, place)?;
         for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
             let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
-            let addr = home(self, owner, page, named, place)?;
+            let (addr, owner) = home(self, owner, page, named, place)?;
             let stays = addr != NULL_ADDR && self.data(f, owner, page, addr, place)?;
             if !stays && addr != NULL_ADDR {
-                f.lost += 1;
+                (f.lost, f.strange) = (f.lost + 1, f.strange + 1);
                 self.cuts.add(f.ino, page, 1);
             }
             *slot = if stays { addr } else { NULL_ADDR }.into();
@@ -359,14 +367,26 @@ impl<'d, 'p> Walker<'d, 'p> {
         Ok(changed)
     }
 
-    fn indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+    pub(crate) fn indirect(
+        &mut self,
+        f: &mut FileWalk,
+        nid: Nid,
+        offset: u32,
+        page: u64,
+    ) -> io::Result<bool> {
         let each = f.addrs_per_block as u64;
         self.children(f, (nid, offset, 1), page, each, |w, f, i, child| {
             w.direct(f, child, offset + 1 + i, page + u64::from(i) * each)
         })
     }
 
-    fn double_indirect(&mut self, f: &mut FileWalk, nid: Nid, offset: u32, page: u64) -> io::Result<bool> {
+    pub(crate) fn double_indirect(
+        &mut self,
+        f: &mut FileWalk,
+        nid: Nid,
+        offset: u32,
+        page: u64,
+    ) -> io::Result<bool> {
         let n = NIDS_PER_BLOCK as u32;
         let each = (f.addrs_per_block * NIDS_PER_BLOCK) as u64;
         self.children(f, (nid, offset, n + 1), page, each, |w, f, i, child| {
@@ -409,7 +429,7 @@ impl<'d, 'p> Walker<'d, 'p> {
                 block.view_mut::<RawIndirectNode>().nid[i] = child.into();
                 changed = true;
             }
-            if !visit(self, f, i as u32, child)? {
+            if child != 0 && !visit(self, f, i as u32, child)? {
                 block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
                 f.cut = true;
                 f.lost += 1;
@@ -418,13 +438,13 @@ impl<'d, 'p> Walker<'d, 'p> {
             }
         }
         if changed {
-            self.write(addr, &block, Cause::Node)?;
+            mend(self, addr, &block, Cause::Node)?;
         }
         Ok(true)
     }
 
     /// One address that is not a hole; `false` where it must become one.
-    fn data(
+    pub(crate) fn data(
         &mut self,
         f: &mut FileWalk,
         owner: Owner,

@@ -9,6 +9,7 @@
 
 use crate::dir::zeros;
 use crate::error::{Error, Posix, Result};
+use crate::map::count::count_blocks;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::{Slot, read_nid, span, subtree};
 use crate::tree::Tree;
@@ -191,6 +192,19 @@ impl<'v> PastDamage<'v> {
             }
         }
         Ok(true)
+    }
+
+    /// How many blocks a file or directory counts as its own beyond those that its nodes lead to: they are missing,
+    /// and zeros are read in their place. 0 where nodes cannot be read, which is told of their pages.
+    pub fn blocks_missing(&self, ino: Ino) -> Result<u64> {
+        let inode = self.tree.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        match count_blocks(self.tree, &inode) {
+            Ok(count) => Ok(inode.raw(|r| r.i_blocks.get()).saturating_sub(count)),
+            Err(error) if self.tree.is_damage(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     /// What page `index` is, with those behind it that are the same, as far as one node tells.

@@ -48,6 +48,8 @@ pub struct Salvage {
     pub rebuilt: BTreeSet<Ino>,
     /// Files with pages whose last updates are lost.
     pub reverted: BTreeMap<Ino, Reverted>,
+    /// Files that count more blocks as their own than were found.
+    pub short: BTreeSet<Ino>,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
 }
@@ -72,7 +74,7 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared { before: found, cuts, inodes, unfinished, log_gaps, rebuilt, reverted, .. } =
+    let Bared { before: found, cuts, inodes, unfinished, log_gaps, rebuilt, reverted, short, .. } =
         match repair_without_names(&*over, &Options::default(), progress) {
             Ok(bared) => bared,
             Err(RepairError::Io(error)) => return Err(error.into()),
@@ -92,7 +94,7 @@ pub fn open(
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
     let is_log_cut = here < blocks && found.has(Code::LogEnd);
     let doubt = unfinished.then_some(UNFINISHED).or(is_log_cut.then_some(LOG_CUT)).map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, reverted, gone })
+    Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, reverted, short, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

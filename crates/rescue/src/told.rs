@@ -9,6 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Pages that are named of a file.
 const MOST_PAGES: usize = 8;
 
+/// What is said of a file whose nodes lead to fewer blocks than it has.
+pub const SHORT: &str =
+    "its inode counts more blocks than it leads to: content may be missing, with zeros in its place";
+
 impl<'v, S> Walk<'v, S> {
     /// Tells why not all of the content is certain.
     pub fn with_doubt(mut self, doubt: Option<String>) -> Walk<'v, S> {
@@ -64,6 +68,20 @@ impl<'v, S> Walk<'v, S> {
             self.older.entry(ino).or_insert(Older { reason, met: false });
         }
         self
+    }
+
+    /// Tells which files count more blocks as their own than a repair found.
+    pub fn with_short(mut self, files: BTreeSet<Ino>) -> Walk<'v, S> {
+        for ino in files {
+            self.older.entry(ino).or_insert(Older { reason: SHORT.to_owned(), met: false });
+        }
+        self
+    }
+
+    /// What is told of a file or directory that counts more blocks as its own than its nodes lead to.
+    pub(crate) fn short_of(&self, ino: Ino) -> Option<String> {
+        let missing = self.past.blocks_missing(ino).unwrap_or(0);
+        (missing > 0).then(|| SHORT.to_owned())
     }
 
     /// Tells how many files and directories of the volume are lost, beside those that have left a name.

@@ -160,7 +160,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         if let Err(error) = listed {
             reason.get_or_insert(error.to_string());
         }
-        if let Some(reason) = reason {
+        if let Some(reason) = reason.or_else(|| self.short_of(ino)) {
             let reason = format!("the directory is damaged, and names may be missing: {reason}");
             self.outcome.torn += 1;
             self.outcome.flawed += u64::from(!is_flawed);
@@ -418,6 +418,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         if let Some(reason) = reason {
             let reason =
                 format!("{lost} of {} cannot be read and were left as holes: {reason}", meta.attr.size);
+            faults.push(Fault { reason, lost });
+        } else if let Some(reason) = self.short_of(ino) {
             faults.push(Fault { reason, lost });
         }
         match ended {

@@ -1,5 +1,5 @@
 //! Damaged metadata: each metadata block of a volume in turn cannot be read, is zeros, has one flipped bit, or
-//! holds random bytes; then `fsck --repair`.
+//! holds random bytes, or one of its sectors is zeros or older; then `fsck --repair`.
 //!
 //! A [`Volume`] is an image with what it shows, and its metadata blocks by what they are ([`Part`]).
 //! [`Volume::strike`] damages some of them on a copy, repairs it, lets the engine finish as
@@ -60,11 +60,24 @@ pub enum Damage {
     Random,
     /// It holds what was meant for another block of the same kind.
     Misplaced,
+    /// One of its sectors is zeros.
+    Torn,
+    /// One of its sectors is what was there before: that of another block of the same kind.
+    TornOlder,
 }
 
 impl Damage {
     /// Those that strike any block.
-    pub const ALL: [Damage; 4] = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped, Damage::Random];
+    pub const ALL: [Damage; 6] = [
+        Damage::Unreadable,
+        Damage::Zeroed,
+        Damage::Flipped,
+        Damage::Random,
+        Damage::Torn,
+        Damage::TornOlder,
+    ];
+    /// Those that leave a part of a block as it was.
+    pub const IN_PART: [Damage; 3] = [Damage::Flipped, Damage::Torn, Damage::TornOlder];
 }
 
 /// What a block of metadata is.
@@ -146,6 +159,8 @@ fn fail<T>(class: &'static str, text: impl fmt::Display) -> Result<T, Failure> {
     Err(Failure { class, text: text.to_string() })
 }
 
+/// Bytes that a device writes as one.
+const SECTOR: usize = 512;
 /// Turns of repair and roll-forward, as many as the command takes.
 const TURNS: usize = 4;
 const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
@@ -394,15 +409,31 @@ impl Volume {
                     block.0[bit / 8] ^= 1 << (bit % 8);
                 }
                 Damage::Random => rng.fill(&mut block.0[..]),
-                Damage::Misplaced => {
-                    let alike: Vec<u64> =
-                        self.targets.iter().filter(|t| t.part == target.part).map(|t| t.block).collect();
-                    block = self.block(*alike.choose(rng).expect("the block itself is one"));
+                Damage::Misplaced => block = self.alike(*target, rng),
+                Damage::Torn | Damage::TornOlder => {
+                    // A node of the log with a part of another one is a change, where no checksum denies it.
+                    let older = match (damage, target.part) {
+                        (Damage::Torn, _) | (_, Part::Log) => Block::boxed(),
+                        _ => self.alike(*target, rng),
+                    };
+                    // Most often one in which there is something.
+                    let sectors: Vec<usize> = (0..block.0.len()).step_by(SECTOR).collect();
+                    let differ = |at: &&usize| block.0[**at..][..SECTOR] != older.0[**at..][..SECTOR];
+                    let differing: Vec<usize> = sectors.iter().filter(differ).copied().collect();
+                    let at = *differing.choose(rng).unwrap_or(&sectors[0]);
+                    block.0[at..at + SECTOR].copy_from_slice(&older.0[at..at + SECTOR]);
                 }
             }
             dev.inner().write(target.block, &[&block], META).expect("memory");
         }
         dev
+    }
+
+    /// Another block of the same kind, or the same one.
+    fn alike(&self, target: Target, rng: &mut Xoshiro256PlusPlus) -> Box<Block> {
+        let alike: Vec<u64> =
+            self.targets.iter().filter(|t| t.part == target.part).map(|t| t.block).collect();
+        self.block(*alike.choose(rng).expect("the block itself is one"))
     }
 
     /// Repairs a device as the command does, and reads what is then on it.

@@ -467,7 +467,7 @@ fn nothing_is_told_of_sound_volumes() {
 }
 
 /// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the
-/// block, `MEDFS_DAMAGE` one of 0 to 3; `MEDFS_RESCUE` brings files off them instead of repairing them;
+/// block, `MEDFS_DAMAGE` one of 0 to 6; `MEDFS_RESCUE` brings files off them instead of repairing them;
 /// `MEDFS_BLOCKS` takes that many of each part.
 #[test]
 #[ignore = "takes minutes"]

@@ -18,7 +18,7 @@ use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::salvage::{self, SalvageError};
-use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt};
+use medfs_rescue::{Failure, Lost, Outcome, Place, SHORT, Walk, doubt};
 use medfs_transfer::{Held, HostDir};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -231,12 +231,8 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let salvaged = salvaged.map_err(|error| nothing_of(&*device, &args.image, error))?;
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {
-        // A check knows no map: it would judge what stands in for unread blocks.
-        let lists = match args.map {
-            Some(_) => String::new(),
-            None => format!(": {} lists them", hint(format_args!("medfs fsck {}", quote::path(&args.image)))),
-        };
-        errln!("medfs get: {image} has {}{lists}", words::count(faults, "fault"));
+        let check = hint(format_args!("medfs fsck {}{}", damaged::map_option(), quote::path(&args.image)));
+        errln!("medfs get: {image} has {}: {check} lists them", words::count(faults, "fault"));
     }
     match std::fs::create_dir(destination) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}
@@ -248,7 +244,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let host = host(destination, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
-    walk = walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted);
+    walk = walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted).with_short(salvaged.short);
     let top = Place::top(None, b"/");
     let ended = walk.tree(volume.root(), top.clone(), None).and_then(|()| walk.unnamed(&top));
     if ended.is_err() {
@@ -331,13 +327,19 @@ fn to_stdout(volume: &Volume, image: &Path, sources: &[PathBuf], keeper: &mut Ke
             written.is_ok()
         })?;
         written?;
+        if lost.bytes == 0 && PastDamage::of(volume).blocks_missing(held.ino())? > 0 {
+            reason = Some(SHORT.to_owned());
+        }
         out.write(held.attr.size, &[])?;
         out.out.flush()?;
         outcome.files += 1;
         outcome.bytes += held.attr.size - lost.bytes;
         outcome.flawed += u64::from(is_doubted || reason.is_some());
         if let Some(reason) = reason {
-            let reason = format!("{lost} cannot be read and were replaced by zeros: {reason}");
+            let reason = match lost.bytes {
+                0 => reason,
+                _ => format!("{lost} cannot be read and were replaced by zeros: {reason}"),
+            };
             outcome.fail(Failure { path: path.to_vec(), ino: Some(held.ino()), reason, lost });
         }
     }

@@ -7,6 +7,7 @@ use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode};
+use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, repair_without_names};
 use medfs_testkit::images::{FEATURE_SETS, formatted};
 use rand::{Rng, RngCore, SeedableRng};
@@ -80,10 +81,16 @@ fn an_address_with_any_bit_flipped_comes_back() {
 }
 
 #[test]
-fn an_address_that_more_than_a_bit_made_anothers_becomes_a_hole() {
-    let (dev, [(one, _), (two, other)]) = volume();
+fn an_address_that_is_anothers_comes_back_or_becomes_a_hole_where_nothing_knows_it() {
+    let (dev, [(one, expected), (two, other)]) = volume();
     let node = direct(&dev, one, 0);
+    let right = read_addr(&dev, node, 7);
     set_addr(&dev, node, 7, addr_of(&dev, two, 100) ^ if addr_of(&dev, two, 100) & 1 == 0 { 1 } else { 3 });
+    let known = dev.snapshot();
+    let mended = repaired(&known);
+    assert!(mended.before.has(Code::AddressMissing), "{:?}", mended.before.findings);
+    assert!(mended.after.findings.is_empty() && content(&known, one) == expected);
+    inject::set(&dev, &Target::Summary(right), "nid", 0).expect("the field is there");
     let mended = repaired(&dev);
     assert!(
         mended.before.has(Code::BlockTwice) && mended.before.losses.blocks == 1,

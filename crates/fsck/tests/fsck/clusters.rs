@@ -3,8 +3,9 @@
 
 use crate::medium::node_addr;
 use medfs::{Files, Ino, ManualClock, MountOptions, Timestamp, Volume};
-use medfs_device::MemDevice;
+use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::COMPRESS_ADDR;
+use medfs_format::node::RawInode;
 use medfs_fsck::dump::Dump;
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, Report, check, repair};
@@ -46,6 +47,18 @@ impl Bed {
     /// Sets the address of a page of the inode.
     fn addr(&self, page: usize, value: u32) {
         self.set(Target::Inode(self.ino), &format!("i_addr[{}]", EXTRA + page), value.into());
+    }
+    /// The block of a page of the inode.
+    fn block(&self, page: usize) -> u32 {
+        let block = read_block(&self.dev, node_addr(&self.dev, self.ino)).expect("memory");
+        block.view::<RawInode>().i_addr[EXTRA + page].get()
+    }
+    /// Flips a bit of the compressed bytes of the cluster at this page.
+    fn flip(&self, page: usize) {
+        let at = u64::from(self.block(page + 1));
+        let mut block = read_block(&self.dev, at).expect("memory");
+        block.0[30] ^= 4;
+        self.dev.write(at, &[&block], crate::common::META).expect("memory");
     }
     fn extra(&self, field: &str, value: u64) {
         self.set(Target::Inode(self.ino), field, value);
@@ -103,8 +116,26 @@ const FAULTS: &[Fault] = &[
         },
         &[16],
     ),
-    (Code::ClusterContent, "page 40: its", |b| b.addr(41, node_addr(&b.dev, b.ino) as u32), &[40]),
-    (Code::ClusterPlace, "page 20: a compressed cluster without blocks", |b| b.addr(21, 0), &[20]),
+    (Code::ClusterBit, "page 44: its checksum is right with bit 2", |b| b.flip(44), &[]),
+    (
+        Code::ClusterContent,
+        "page 40: its",
+        |b| {
+            // No summary says any more which block it was.
+            b.set(Target::Nat(b.ino), "version", 9);
+            b.addr(41, node_addr(&b.dev, b.ino) as u32);
+        },
+        &[40],
+    ),
+    (
+        Code::ClusterPlace,
+        "page 20: a compressed cluster without blocks",
+        |b| {
+            b.set(Target::Nat(b.ino), "version", 9);
+            b.addr(21, 0);
+        },
+        &[20],
+    ),
     (Code::ClusterPlace, "page 24: a compressed cluster with gaps", |b| b.addr(27, COMPRESS_ADDR), &[24]),
     (Code::ClusterPlace, "page 32: a slot that is not reserved", |b| b.addr(35, 0), &[]),
     (Code::SavedBlocks, "i_compr_blocks is 7", |b| b.extra("i_compr_blocks", 7), &[]),

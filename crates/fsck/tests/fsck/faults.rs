@@ -2,7 +2,7 @@
 
 use crate::common::{Bed, load};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
-use medfs_format::node::RawInode;
+use medfs_format::node::{RawDirectNode, RawInode};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Options, check, repair};
@@ -57,6 +57,12 @@ impl Volume {
     fn set_addr(&self, ino: u32, page: usize, addr: u32) {
         let field = format!("i_addr[{}]", self.first(ino) + page);
         self.set(Target::Inode(ino), &field, addr.into());
+    }
+    /// Sets an address in a file of which nothing else knows what it was.
+    fn set_unknown_addr(&self, addr: u32) {
+        let (ino, right) = self.settled();
+        self.set(Target::Summary(right), "nid", 0);
+        self.set_addr(ino, 600, addr);
     }
     /// A file whose first data block is in no current segment, and that page's address.
     fn settled(&self) -> (u32, u32) {
@@ -244,20 +250,21 @@ const FAULTS: &[Fault] = &[
     }),
     ("inode footer", Code::NodeFooter, |v| v.set(Target::Inode(v.ino("direct")), "footer.nid", 9)),
     ("node named twice", Code::NodeTwice, |v| {
-        let ino = v.ino("indirect");
+        let ino = v.ino("direct");
         v.set(Target::Inode(ino), "i_nid[1]", v.nth_nid(ino, 0).into());
     }),
     ("child of an indirect node", Code::NodeId, |v| {
         v.set(Target::Node(v.nth_nid(v.ino("indirect"), 2)), "nid[5]", 2)
     }),
-    ("address", Code::Address, |v| v.set_addr(v.ino("direct"), 3, 5)),
+    ("address", Code::Address, |v| v.set_unknown_addr(5)),
     ("address in a direct node", Code::Address, |v| {
-        v.set(Target::Node(v.nth_nid(v.ino("direct"), 0)), "addr[7]", 0xffff_0000);
+        let nid = v.nth_nid(v.ino("indirect"), 0);
+        let node = read_block(&v.dev, v.node_addr(nid).into()).unwrap();
+        v.set(Target::Summary(node.view::<RawDirectNode>().addr[7].get()), "nid", 0);
+        v.set(Target::Node(nid), "addr[7]", 0xffff_0000);
     }),
-    ("block of another file", Code::BlockTwice, |v| {
-        v.set_addr(v.ino("page"), 1, v.addr(v.ino("direct"), 9));
-    }),
-    ("node as data", Code::BlockKind, |v| v.set_addr(v.ino("page"), 1, v.node_addr(v.ino("deep")) | 511)),
+    ("block of another file", Code::BlockTwice, |v| v.set_unknown_addr(v.addr(v.ino("direct"), 9))),
+    ("node as data", Code::BlockKind, |v| v.set_unknown_addr(v.node_addr(v.ino("deep")) | 511)),
     ("quota file", Code::QuotaFile, |v| {
         v.set(Target::Superblock(0), "qf_ino[1]", 40_000);
         v.set(Target::Superblock(1), "qf_ino[1]", 40_000);
@@ -399,7 +406,7 @@ fn faults_on_a_plain_volume() {
 }
 
 /// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs
-/// in `rescue.rs`, of lost checkpoints in `junk.rs`.
+/// in `rescue.rs`, of addresses in `address.rs` and `torn.rs`, of lost checkpoints in `junk.rs`.
 #[test]
 fn every_code_has_a_fault() {
     let fatal = |code: &&Code| code.severity() == medfs_fsck::Severity::Fatal;
@@ -407,7 +414,7 @@ fn every_code_has_a_fault() {
         let made_elsewhere = crate::common::is_of_deltas(**code) || crate::common::is_of_clusters(**code);
         made_elsewhere
             || crate::common::is_of_medium(**code)
-            || [Code::Acl, Code::AddressBit].contains(code)
+            || [Code::Acl, Code::AddressBit, Code::AddressMissing].contains(code)
             || [Code::CheckpointHeader, Code::CheckpointOlder, Code::CheckpointTorn].contains(code)
     };
     for code in Code::ALL.iter().filter(|c| !fatal(c) && !elsewhere(c)) {

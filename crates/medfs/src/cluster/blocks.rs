@@ -10,9 +10,9 @@ use crate::map::node_tree::Slot;
 use crate::stats::{CompressStats, Counters};
 use medfs_codec::CodecError;
 use medfs_codec::compress::{Compressor, Compressors};
-use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content};
+use medfs_format::compress::{Algorithm, Cluster, Compression, cluster_content, turn_back};
 use medfs_format::node::RawInode;
-use medfs_format::{Block, BlockAddr, FormatError, Structure, crc};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Structure, crc};
 use medfs_sync::Mutex;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl ClusterReader<'_> {
         Ok(blocks)
     }
 
-    /// Expands the blocks of a cluster into its pages.
+    /// Expands the blocks of a cluster into its pages; where one flipped bit explains a wrong checksum, as they were.
     pub(super) fn expand_blocks(
         &self,
         inode: &Inode,
@@ -174,8 +174,32 @@ impl ClusterReader<'_> {
         blocks: &[Block],
         pages: &mut [Block],
     ) -> Result<()> {
-        let (header, content) = cluster_content(blocks.as_bytes()).map_err(|clen| {
-            bad_cluster(inode, first, "clen", format!("{clen} in {} blocks", blocks.len()))
+        let wrong = match self.expand_bytes(inode, compression, first, blocks.as_bytes(), pages) {
+            Err(wrong) if compression.checksum => wrong,
+            expanded => return expanded,
+        };
+        let mut mended = blocks.as_bytes().to_vec();
+        let Some((byte, bit)) = turn_back(&mut mended) else { return Err(wrong) };
+        if self.expand_bytes(inode, compression, first, &mended, pages).is_err() {
+            return Err(wrong);
+        }
+        tracing::warn!(
+            ino = inode.ino,
+            "the compressed cluster at page {first} is valid with bit {bit} of byte {byte} flipped: fsck --repair writes it so"
+        );
+        Ok(())
+    }
+
+    fn expand_bytes(
+        &self,
+        inode: &Inode,
+        compression: Compression,
+        first: u64,
+        blocks: &[u8],
+        pages: &mut [Block],
+    ) -> Result<()> {
+        let (header, content) = cluster_content(blocks).map_err(|clen| {
+            bad_cluster(inode, first, "clen", format!("{clen} in {} blocks", blocks.len() / BLOCK_SIZE))
         })?;
         if compression.checksum {
             let (stored, computed) = (header.chksum.get(), crc::f2fs(content));

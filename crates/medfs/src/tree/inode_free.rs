@@ -91,7 +91,7 @@ impl Tree {
 
     fn free_orphan_at_mount(&self, ino: Ino) -> Result<()> {
         match self.inode(ino) {
-            Ok(inode) if inode.nlink() != 0 && self.has_its_name(&inode) => {
+            Ok(inode) if inode.nlink() != 0 && has_its_name(self, &inode) => {
                 tracing::warn!(
                     ino,
                     "the list of files to be freed has one with a name, which stays: run fsck --repair"
@@ -110,19 +110,6 @@ impl Tree {
             Err(e) => return Err(e),
         }
         Ok(())
-    }
-
-    /// Whether the last name that an inode was given leads to it: a flipped bit made it an orphan. Takes a hold if so.
-    fn has_its_name(&self, inode: &Inode) -> bool {
-        let (dir, name) = inode.raw(|r| {
-            let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
-            (r.i_pino.get(), name.to_vec())
-        });
-        let Ok(found) = self.lookup(dir, &name) else { return false };
-        if found.ino != inode.ino {
-            self.inodes.release(found.ino, 1);
-        }
-        found.ino == inode.ino
     }
 
     /// Frees everything an inode has, and the inode. The caller holds its lock and the operation lock.
@@ -145,6 +132,19 @@ impl Tree {
         self.profiles.forget(inode.ino);
         Ok(())
     }
+}
+
+/// Whether the last name that an inode was given leads to it: a flipped bit made it an orphan. Takes a hold if so.
+fn has_its_name(tree: &Tree, inode: &Inode) -> bool {
+    let (dir, name) = inode.raw(|r| {
+        let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
+        (r.i_pino.get(), name.to_vec())
+    });
+    let Ok(found) = tree.lookup(dir, &name) else { return false };
+    if found.ino != inode.ino {
+        tree.inodes.release(found.ino, 1);
+    }
+    found.ino == inode.ino
 }
 
 /// Whether the address slots of an inode hold addresses, and not inline content or a device number.

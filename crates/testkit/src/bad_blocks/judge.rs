@@ -93,9 +93,9 @@ impl Volume {
             let is_own = own.contains(&target.block);
             match target.part {
                 Part::Inode(_) if self.inodes.get(&target.block) == Some(&inode.ino) => {
-                    is_lost = *damage != Damage::Flipped;
+                    is_lost = !Damage::IN_PART.contains(damage);
                 }
-                Part::Direct | Part::Indirect if is_own && *damage == Damage::Flipped => return false,
+                Part::Direct | Part::Indirect if is_own && Damage::IN_PART.contains(damage) => return false,
                 Part::Direct | Part::Indirect | Part::Dentries | Part::Inode(_) => {}
                 _ => return false,
             }
@@ -190,7 +190,7 @@ impl Volume {
         let only_lends = |(target, damage): &(Target, Damage)| {
             let owner = self.inodes.get(&target.block).filter(|owner| **owner != ino);
             hits.len() == 1
-                && *damage != Damage::Flipped
+                && !Damage::IN_PART.contains(damage)
                 && owner.is_some_and(|owner| self.spread.contains(owner))
         };
         let own = self.own.get(&ino);
@@ -216,10 +216,10 @@ impl Volume {
             let own = &self.own[&was.ino];
             let nodes = |t: &Target| own.contains(&t.block);
             let only = |parts: &[Part]| hits.iter().all(|(t, _)| !nodes(t) || parts.contains(&t.part));
-            let flipped = hits.iter().any(|(t, d)| nodes(t) && *d == Damage::Flipped);
-            // Others know what one flipped bit of a node was, where nothing else is damaged.
+            let in_part = hits.iter().any(|(t, d)| nodes(t) && Damage::IN_PART.contains(d));
+            // Others know what one flipped bit or sector of a node was, where nothing else is damaged.
             let alone = hits.len() == 1 && self.whole_summaries;
-            if was.is_dir() || (flipped && !alone) || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
+            if was.is_dir() || (in_part && !alone) || !only(&[Part::Direct, Part::Indirect, Part::Xattr]) {
                 return Ok(());
             }
             if was.content.size() != is.content.size() {
@@ -249,6 +249,11 @@ impl Volume {
             // A directory's time is that of its last new entry, and its links are those of the directories in it.
             (was.nlink, was.mtime) = (is.nlink, if was.is_dir() { None } else { was.mtime });
             return if was.is_dir() { compare_attributes(&was, is) } else { compare_inode(&was, is) };
+        }
+        // Names of another directory in a block may be more names of a file that has many.
+        let has_others = hits.iter().any(|hit| (hit.0.part, hit.1) == (Part::Dentries, Damage::TornOlder));
+        if has_others && was.nlink > 1 && is.nlink > was.nlink {
+            return compare_inode(&Inode { nlink: is.nlink, ..was.clone() }, is);
         }
         compare_inode(was, is)
     }

@@ -206,7 +206,8 @@ impl Volume {
         let volume = salvaged.volume;
         let mut walk =
             Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
-        walk = walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted);
+        walk =
+            walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted).with_short(salvaged.short);
         let top = Place::top(None, b"/");
         walk.tree(volume.root(), top.clone(), None)
             .and_then(|()| walk.unnamed(&top))

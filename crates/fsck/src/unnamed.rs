@@ -1,0 +1,51 @@
+//! What nobody names, of the blocks and nodes that are in use ([`crate::missing`]).
+
+use foldhash::HashMap;
+use medfs_format::node::NIDS_PER_BLOCK;
+use medfs_format::{BlockAddr, Ino, Nid};
+
+/// Node ids of an indirect node.
+const N: u32 = NIDS_PER_BLOCK as u32;
+/// Places of the indirect nodes that an inode names, and of the double one.
+const FIRST: u32 = 3;
+const SECOND: u32 = 4 + N;
+const DOUBLE: u32 = 5 + 2 * N;
+
+/// Slots of a node, each with the block that is its own.
+pub(crate) type Slots = Vec<(u16, BlockAddr)>;
+
+/// What is in use and named by nobody.
+#[derive(Default)]
+pub(crate) struct Unnamed {
+    /// Blocks by the node whose they are, each with its slot, in the order of these; no two of one slot.
+    pub(crate) blocks: HashMap<Nid, Slots>,
+    /// The nodes of each file that have such blocks.
+    pub(crate) holders: HashMap<Ino, Vec<Nid>>,
+    /// Nodes by their file, each with its place there, in the order of these.
+    pub(crate) nodes: HashMap<Ino, Vec<(u32, Nid)>>,
+}
+
+/// Takes out what two have a claim to.
+pub(crate) fn leave_single<T: Copy>(sorted: &mut Vec<T>, key: impl Fn(&T) -> u64) {
+    let single: Vec<T> =
+        sorted.chunk_by(|a, b| key(a) == key(b)).filter(|same| same.len() == 1).flatten().copied().collect();
+    *sorted = single;
+}
+
+/// The place of the node above one of a file, and where in it that is named; `None` where the inode names it.
+pub(crate) fn above(offset: u32) -> Option<(u32, usize)> {
+    let below = |above: u32| (above, (offset - above - 1) as usize);
+    match offset {
+        _ if [1, 2, FIRST, SECOND, DOUBLE].contains(&offset) => None,
+        0..DOUBLE if offset < SECOND => Some(below(FIRST)),
+        0..DOUBLE => Some(below(SECOND)),
+        _ => {
+            let within = offset - DOUBLE - 1;
+            let indirect = DOUBLE + 1 + within / (N + 1) * (N + 1);
+            match offset == indirect {
+                true => Some((DOUBLE, (within / (N + 1)) as usize)),
+                false => Some(below(indirect)),
+            }
+        }
+    }
+}

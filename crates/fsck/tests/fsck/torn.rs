@@ -1,0 +1,354 @@
+//! A sector of a node that is zeros, or older than the rest: what it named is in use, and the summaries and the nodes
+//! below say where it belongs.
+
+use crate::common::{META, compressed_volume, delta_volume, number};
+use crate::medium::{addr_of, checked, node_addr, opened, repaired};
+use medfs::{FallocateMode, FileKind, Files, Ino, NewFile, PastDamage, Piece, Volume};
+use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::Block;
+use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer};
+use medfs_format::path::{NodePath, first_page};
+use medfs_format::superblock::RawSuperblock;
+use medfs_fsck::dump::{Dump, Value};
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::{Code, Options, Repair, repair_without_names};
+use medfs_testkit::images::{FEATURE_SETS, formatted};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+/// Pages of each file: in its inode, in two direct nodes, and below an indirect one.
+const PAGES: usize = 3200;
+
+fn new(kind: FileKind) -> NewFile {
+    NewFile { kind, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 }
+}
+
+fn filled(v: &Volume, name: &str, seed: u64) -> (Ino, Vec<u8>) {
+    let ino = v.create(v.root(), name.as_bytes(), &new(FileKind::Regular)).expect("create").ino;
+    let mut content = vec![0; PAGES * PAGE];
+    Xoshiro256PlusPlus::seed_from_u64(seed).fill_bytes(&mut content);
+    v.write(ino, 0, &content).expect("write");
+    v.release(ino, 1);
+    (ino, content)
+}
+
+/// A volume of two files, the first with a hole of ten pages in its second node.
+fn volume(features: &str) -> (MemDevice, [(Ino, Vec<u8>); 2]) {
+    let dev = Arc::new(formatted(128, features).snapshot());
+    let v = opened(dev.clone());
+    let mut files = [filled(&v, "one", 1), filled(&v, "two", 2)];
+    v.sync().expect("sync");
+    let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    v.fallocate(files[0].0, mode, (2000 * PAGE) as u64, (10 * PAGE) as u64).expect("punched");
+    files[0].1[2000 * PAGE..2010 * PAGE].fill(0);
+    v.close().expect("closed");
+    drop(v);
+    (dev.snapshot(), files)
+}
+
+/// The blocks of an inode, of its two direct nodes, its indirect one, and a direct one below that.
+fn nodes(dev: &MemDevice, ino: Ino) -> [u64; 5] {
+    let inode_at = node_addr(dev, ino);
+    let block = read_block(dev, inode_at).expect("the inode");
+    let nids = block.view::<RawInode>().i_nid.map(|nid| nid.get());
+    let [first, second, indirect] = [0, 1, 2].map(|at| node_addr(dev, nids[at]));
+    let above = read_block(dev, indirect).expect("the node");
+    let child = above.view::<RawIndirectNode>().nid[0].get();
+    [inode_at, first, second, indirect, node_addr(dev, child)]
+}
+
+fn content(dev: &MemDevice, ino: Ino, pages: usize) -> Vec<u8> {
+    let (v, mut bytes) = (opened(Arc::new(dev.snapshot())), vec![0; pages * PAGE]);
+    v.read(ino, 0, &mut bytes).expect("it can be read");
+    bytes
+}
+
+/// A copy with a sector of a block from another one.
+fn torn(dev: &MemDevice, at: u64, sector: usize, from: &Block) -> MemDevice {
+    let dev = dev.snapshot();
+    let mut block = read_block(&dev, at).expect("memory");
+    let range = sector * SECTOR..(sector + 1) * SECTOR;
+    block.0[range.clone()].copy_from_slice(&from.0[range]);
+    dev.write(at, &[&block], META).expect("memory");
+    dev
+}
+
+fn costs_nothing(mended: &Repair, what: &str) {
+    let before = &mended.before;
+    assert_eq!(before.losses, Default::default(), "{what}: {:?}", before.findings);
+    assert_eq!(mended.after.findings, [], "{what}");
+}
+
+/// Says which pages differ.
+fn same(is: &[u8], expected: &[u8], what: &str, mended: &Repair) {
+    let differing: Vec<usize> = (0..is.len() / PAGE)
+        .filter(|page| is[page * PAGE..][..PAGE] != expected[page * PAGE..][..PAGE])
+        .collect();
+    let shown = &differing[..differing.len().min(5)];
+    assert!(
+        differing.is_empty(),
+        "{what}: {} pages, {shown:?}: {:?}",
+        differing.len(),
+        mended.before.findings
+    );
+}
+
+#[test]
+fn a_torn_sector_of_a_node_costs_nothing() {
+    for features in FEATURE_SETS {
+        let (dev, [(one, expected), (two, other)]) = volume(features);
+        let of_other = nodes(&dev, two).map(|at| read_block(&dev, at).expect("memory"));
+        for (which, at) in nodes(&dev, one).into_iter().enumerate().skip(1) {
+            // What the last sector had, the footer too, is known without it.
+            for sector in [0, 3, 7] {
+                for (older, from) in [(false, &Block::boxed()), (true, &of_other[which])] {
+                    let what = format!("{features:?}, node {which}, sector {sector}, older: {older}");
+                    let dev = torn(&dev, at, sector, from);
+                    let mended = repaired(&dev);
+                    costs_nothing(&mended, &what);
+                    let found = &mended.before;
+                    let told = [Code::AddressMissing, Code::NodeRebuilt, Code::AddressBit, Code::NodeFooter];
+                    // An indirect node with one child, and that with few pages.
+                    let is_empty = which >= 3 && sector == 3;
+                    assert!(is_empty || told.iter().any(|code| found.has(*code)), "{what}: {found:?}");
+                    same(&content(&dev, one, PAGES), &expected, &what, &mended);
+                    same(&content(&dev, two, PAGES), &other, &what, &mended);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_of_an_inode_that_are_zeros_come_back() {
+    for features in FEATURE_SETS {
+        let (dev, [(one, expected), _]) = volume(features);
+        let at = nodes(&dev, one)[0];
+        // The last one has the nodes below the inode too, and its footer.
+        for sector in [1, 4, 7] {
+            let what = format!("{features:?}, sector {sector}");
+            let dev = torn(&dev, at, sector, &Block::boxed());
+            let mended = repaired(&dev);
+            costs_nothing(&mended, &what);
+            assert!(mended.before.has(Code::AddressMissing), "{what}: {:?}", mended.before.findings);
+            same(&content(&dev, one, PAGES), &expected, &what, &mended);
+        }
+    }
+}
+
+/// Lets the SIT call a block in use, as with a flipped bit, and count it.
+fn call_in_use(dev: &MemDevice, addr: u32) {
+    let sb = read_block(dev, 0).expect("memory");
+    let g = RawSuperblock::in_block(&sb).validate().expect("a superblock");
+    let (segno, offset) = (g.segno(addr), g.offset_in_seg(addr) as usize);
+    let entry = Dump::open(dev).expect("it opens").sit(segno).expect("a segment");
+    let Some(Value::Text(map)) = entry.get("valid_map") else { panic!("{entry}") };
+    let byte = u8::from_str_radix(&map[offset / 8 * 2..][..2], 16).expect("hexadecimal");
+    let bit = 0x80 >> (offset % 8);
+    assert_eq!(byte & bit, 0, "it is free");
+    inject::set(dev, &Target::Sit(segno), &format!("valid_map[{}]", offset / 8), (byte | bit).into())
+        .expect("set");
+    let vblocks = number(entry.get("type")) << 10 | (number(entry.get("valid_blocks")) + 1);
+    inject::set(dev, &Target::Sit(segno), "vblocks", vblocks.into()).expect("set");
+}
+
+#[test]
+fn a_hole_stays_one_whatever_the_sit_says() {
+    let dev = Arc::new(formatted(128, FEATURE_SETS[0]).snapshot());
+    let v = opened(dev.clone());
+    let (one, mut expected) = filled(&v, "one", 1);
+    v.sync().expect("sync");
+    let old = {
+        let dev = dev.snapshot();
+        let node = nodes(&dev, one)[2];
+        read_block(&dev, node).expect("memory").view::<RawDirectNode>().addr[100].get()
+    };
+    let page = first_page_of(&dev, one, 2) + 100;
+    let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    v.fallocate(one, mode, (page * PAGE) as u64, PAGE as u64).expect("punched");
+    expected[page * PAGE..(page + 1) * PAGE].fill(0);
+    v.close().expect("closed");
+    drop(v);
+    call_in_use(&dev, old);
+    let mended = repaired(&*dev);
+    assert!(mended.before.has(Code::SitLeaked), "{:?}", mended.before.findings);
+    assert!(!mended.before.has(Code::AddressMissing), "{:?}", mended.before.findings);
+    assert!(content(&dev, one, PAGES) == expected);
+    // It is the count of the file's own blocks that tells.
+    call_in_use(&dev, old);
+    let counts = number(Dump::open(&*dev).expect("it opens").inode(one).expect("the inode").get("i_blocks"));
+    inject::set(&*dev, &Target::Inode(one), "i_blocks", u64::from(counts) + 1).expect("set");
+    assert!(checked(&*dev).has(Code::AddressMissing));
+}
+
+/// The first page of a node of a file, of those that [`nodes`] gives.
+fn first_page_of(dev: &MemDevice, ino: Ino, which: usize) -> usize {
+    let block = read_block(dev, node_addr(dev, ino)).expect("the inode");
+    let inode: &RawInode = block.view();
+    let slots = inode.slots(false);
+    let node = read_block(dev, nodes(dev, ino)[which]).expect("memory");
+    let offset = footer(&node).node_offset();
+    first_page(offset, slots.fanout()).expect("a direct node") as usize
+}
+
+#[test]
+fn names_in_blocks_whose_addresses_are_zeros_come_back() {
+    let dev = Arc::new(formatted(128, FEATURE_SETS[0]).snapshot());
+    let v = opened(dev.clone());
+    let dir = v.create(v.root(), b"d", &new(FileKind::Directory)).expect("mkdir").ino;
+    for n in 0..3000 {
+        v.create(dir, format!("a name of some length {n}").as_bytes(), &new(FileKind::Regular))
+            .expect("create");
+    }
+    v.close().expect("closed");
+    drop(v);
+    let dev = torn(&dev, node_addr(&dev, dir), 1, &Block::boxed());
+    costs_nothing(&repaired(&dev), "a directory");
+    let v = opened(Arc::new(dev));
+    for n in 0..3000 {
+        v.lookup(dir, format!("a name of some length {n}").as_bytes()).expect("it is there");
+    }
+}
+
+#[test]
+fn a_delta_of_a_page_whose_address_comes_back_is_kept() {
+    let (dev, ino, _, now) = delta_volume(2000, &[1500, 3]);
+    let (node, slot) = slot_of(&dev, ino, 1500);
+    let dev = torn(&dev, node, slot / 128, &Block::boxed());
+    let mended = repaired(&dev);
+    costs_nothing(&mended, "a page with a delta");
+    assert!(!mended.before.has(Code::DeltaBase), "{:?}", mended.before.findings);
+    assert!(content(&dev, ino, 2000) == now);
+}
+
+/// The block of the direct node of a page that an inode names, and the slot in it.
+fn slot_of(dev: &MemDevice, ino: Ino, page: u64) -> (u64, usize) {
+    let block = read_block(dev, node_addr(dev, ino)).expect("the inode");
+    let inode: &RawInode = block.view();
+    let path = NodePath::of(page, inode.slots(true).fanout()).expect("a page");
+    assert_eq!(path.depth, 1);
+    (node_addr(dev, inode.i_nid[path.inode_nid()].get()), path.slot())
+}
+
+/// An indirect node is made anew, and the pages below it have their blocks: no delta of theirs is lost.
+#[test]
+fn a_lost_indirect_node_costs_no_delta() {
+    let (dev, ino, _, now) = delta_volume(3200, &[3100]);
+    let block = read_block(&dev, node_addr(&dev, ino)).expect("the inode");
+    let indirect = node_addr(&dev, block.view::<RawInode>().i_nid[2].get());
+    dev.write(indirect, &[&Block::ZERO], META).expect("memory");
+    let mended = repaired(&dev);
+    assert!(mended.before.has(Code::NodeRebuilt), "{:?}", mended.before.findings);
+    costs_nothing(&mended, "an indirect node");
+    assert!(content(&dev, ino, 3200) == now);
+}
+
+#[test]
+fn clusters_whose_addresses_are_zeros_come_back() {
+    let (dev, ino, expected) = compressed_volume(1800);
+    let block = read_block(&dev, node_addr(&dev, ino)).expect("the inode");
+    let node = node_addr(&dev, block.view::<RawInode>().i_nid[0].get());
+    for (at, sector) in [(node, 0), (node, 4), (node_addr(&dev, ino), 2)] {
+        let what = format!("block {at}, sector {sector}");
+        let dev = torn(&dev, at, sector, &Block::boxed());
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &what);
+        assert!(mended.before.has(Code::AddressMissing), "{what}: {:?}", mended.before.findings);
+        same(&content(&dev, ino, 1800), &expected, &what, &mended);
+    }
+}
+
+/// How it was divided is lost with its head: what is left of the file tells.
+#[test]
+fn a_file_whose_inode_lacks_its_first_sector_keeps_its_pages() {
+    for features in FEATURE_SETS {
+        let (dev, [(one, expected), (two, other)]) = volume(features);
+        let dev = torn(&dev, nodes(&dev, one)[0], 0, &Block::boxed());
+        let mended = repaired(&dev);
+        assert!(mended.before.has(Code::FileRebuilt), "{features:?}: {:?}", mended.before.findings);
+        assert_eq!(mended.after.findings, [], "{features:?}");
+        same(&content(&dev, one, PAGES), &expected, features, &mended);
+        same(&content(&dev, two, PAGES), &other, features, &mended);
+    }
+}
+
+#[test]
+fn a_root_directory_whose_inode_lacks_its_first_sector_keeps_its_names() {
+    for features in FEATURE_SETS {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        let (root, name) = (v.root(), |n: usize| format!("a name of some length {n}").into_bytes());
+        for n in 0..1000 {
+            v.create(root, &name(n), &new(FileKind::Regular)).expect("create");
+        }
+        v.link(v.lookup(root, &name(7)).expect("there").ino, root, b"another").expect("link");
+        v.close().expect("closed");
+        drop(v);
+        let dev = torn(&dev, node_addr(&dev, root), 0, &Block::boxed());
+        let mended = repaired(&dev);
+        assert_eq!(mended.after.findings, [], "{features:?}: {:?}", mended.before.findings);
+        let v = opened(Arc::new(dev));
+        for n in 0..1000 {
+            v.lookup(root, &name(n)).expect("it is there");
+        }
+        v.lookup(root, b"another").expect("both names of a file");
+    }
+}
+
+/// An indirect node has a sector of the other one of its file.
+#[test]
+fn a_node_that_is_named_at_two_places_stays_where_it_says() {
+    let dev = Arc::new(formatted(128, FEATURE_SETS[0]).snapshot());
+    let v = opened(dev.clone());
+    let ino = v.create(v.root(), b"sparse", &new(FileKind::Regular)).expect("create").ino;
+    let pages = [3000, 1_100_000u64];
+    for page in pages {
+        v.write(ino, page * PAGE as u64, &[7; PAGE]).expect("write");
+    }
+    v.close().expect("closed");
+    drop(v);
+    let block = read_block(&*dev, node_addr(&dev, ino)).expect("the inode");
+    let [first, second] = [2, 3].map(|at| node_addr(&dev, block.view::<RawInode>().i_nid[at].get()));
+    let other = read_block(&*dev, second).expect("memory");
+    let at = other.view::<RawIndirectNode>().nid.iter().position(|nid| nid.get() != 0).expect("a child");
+    let mut block = read_block(&*dev, first).expect("memory");
+    block.view_mut::<RawIndirectNode>().nid[at] = other.view::<RawIndirectNode>().nid[at];
+    dev.write(first, &[&block], META).expect("memory");
+    let mended = repaired(&*dev);
+    costs_nothing(&mended, "named twice");
+    assert!(mended.before.has(Code::NodeTwice), "{:?}", mended.before.findings);
+    let v = opened(dev);
+    for page in pages {
+        let mut bytes = vec![0; PAGE];
+        v.read(ino, page * PAGE as u64, &mut bytes).expect("read");
+        assert!(bytes.iter().all(|&byte| byte == 7), "page {page}");
+    }
+}
+
+#[test]
+fn who_copies_files_learns_that_addresses_are_missing() {
+    let (dev, [(one, expected), (two, _)]) = volume(FEATURE_SETS[0]);
+    let dev = torn(&dev, nodes(&dev, one)[1], 2, &Block::boxed());
+    let v = opened(Arc::new(dev.snapshot()));
+    let past = PastDamage::of(&v);
+    assert_eq!(
+        (past.blocks_missing(one).expect("it reads"), past.blocks_missing(two).expect("it reads")),
+        (128, 0)
+    );
+    assert!(addr_of(&dev, one, 3) != 0);
+    drop(v);
+    let bared = repair_without_names(&dev, &Options::default(), &mut |_| {}).expect("memory");
+    assert!(bared.cuts.is_empty() && bared.short.is_empty(), "{:?}", bared.cuts);
+    let (v, mut wrong) = (opened(Arc::new(dev)), 0);
+    let read = PastDamage::of(&v).read(one, &mut |piece| {
+        if let Piece::Data(at, bytes) = piece {
+            wrong += usize::from(expected[at as usize..][..bytes.len()] != *bytes);
+        }
+        true
+    });
+    read.expect("it can be read");
+    assert_eq!((wrong, PastDamage::of(&v).blocks_missing(one).expect("it reads")), (0, 0));
+}
