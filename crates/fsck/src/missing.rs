@@ -116,7 +116,8 @@ impl Missing<'_, '_> {
         let block = self.cache.get(addr)?;
         Ok(match nid == ino {
             true => block.view::<RawInode>().i_nid[at].get(),
-            false => block.view::<RawIndirectNode>().nid[at].get(),
+            // A damaged footer may name a place that no file has.
+            false => block.view::<RawIndirectNode>().nid.get(at).map_or(0, |nid| nid.get()),
         })
     }
 

@@ -122,6 +122,25 @@ fn a_torn_sector_of_a_node_costs_nothing() {
     }
 }
 
+/// The place is below an indirect node that has no such entry.
+#[test]
+fn a_node_that_says_it_is_where_no_file_ends_costs_no_other_file() {
+    let (dev, [(one, _), (two, other)]) = volume("");
+    let [_, first, second, _, child] = nodes(&dev, one);
+    let flag = PAGE - 16;
+    for at in [first, second, child] {
+        for place in [u32::MAX >> 3, (u32::MAX >> 3) - 1, 2 * 1018 + 3 + 1019 * 1019, 1 << 20] {
+            let dev = dev.snapshot();
+            let mut block = read_block(&dev, at).expect("memory");
+            block.0[flag..flag + 4].copy_from_slice(&(place << 3).to_le_bytes());
+            dev.write(at, &[&block], META).expect("memory");
+            let mended = repaired(&dev);
+            assert_eq!(mended.after.findings, [], "block {at}, place {place}");
+            same(&content(&dev, two, PAGES), &other, &format!("block {at}, place {place}"), &mended);
+        }
+    }
+}
+
 #[test]
 fn addresses_of_an_inode_that_are_zeros_come_back() {
     for features in FEATURE_SETS {
