@@ -17,9 +17,11 @@ pub(crate) const USAGE: &str = "medfs put [OPTIONS] <IMAGE|DEVICE> <FILE>... <DE
 
 /// What `medfs put` does with a damaged volume.
 pub(crate) const HELP: &str = "\
-A source that ends with /. is a directory whose contents are copied, hidden files
-too, as 'cp -r SRC/. DIR' does: the directory in the volume keeps its owner, mode
-and times. Without it the directory itself is copied, under its own name:
+A source that ends with /. is a directory whose contents are copied, hidden
+files too, as 'cp -r SRC/. DIR' does: the directory in the volume keeps its
+owner, mode and times. Without it the directory itself is copied, under its own
+name:
+
   medfs put -r card.img photos/. /    makes /1.jpg, /2.jpg
   medfs put -r card.img photos /      makes /photos/1.jpg, /photos/2.jpg
 
