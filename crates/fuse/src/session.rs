@@ -279,13 +279,8 @@ impl Unmounter {
     /// requests.
     pub fn write_back(&self, volume: &Volume) -> io::Result<()> {
         self.begin_to_write_back()?;
-        let writers = self.writers.iter();
-        for (writers, ino) in
-            writers.flat_map(|writers| writers.list().into_iter().map(move |ino| (writers, ino)))
-        {
-            writers.write_back(volume, ino)?;
-        }
-        Ok(())
+        let Some(writers) = &self.writers else { return Ok(()) };
+        writers.list().into_iter().try_for_each(|ino| writers.write_back(volume, ino))
     }
 
     /// Where the volume is mounted.

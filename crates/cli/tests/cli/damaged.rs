@@ -1,7 +1,7 @@
 //! Files are got off damaged volumes. A map that calls blocks bad stands for a card that does not give them.
 
 use crate::common::*;
-use medfs::Files;
+use medfs::{Files, Volume};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::node::{FileKind, RawInode, footer};
 use medfs_format::superblock::RawSuperblock;
@@ -34,6 +34,16 @@ pub(crate) fn volume() -> Scratch {
         }
     });
     s
+}
+
+/// Fsyncs `/file` until the log goes on in a second segment, which lies behind all else.
+pub(crate) fn fsync_often(v: &Volume) {
+    let ino = make(v, v.root(), "file", FileKind::Regular);
+    v.checkpoint().unwrap();
+    for n in 1..600_u32 {
+        v.write(ino, 0, &n.to_le_bytes()).unwrap();
+        v.fsync(ino, false).unwrap();
+    }
 }
 
 /// The addresses of the main area's blocks that `which` picks.
@@ -310,15 +320,7 @@ fn an_image_that_was_cut_short_gives_what_it_has() {
 #[test]
 fn an_image_that_was_cut_short_where_its_log_goes_on_may_lack_fsyncs() {
     let s = plain();
-    with_engine(&s.image(), false, |v| {
-        let ino = make(v, v.root(), "file", FileKind::Regular);
-        v.checkpoint().unwrap();
-        // The log goes on in a second segment, which lies behind all else.
-        for n in 1..600_u32 {
-            v.write(ino, 0, &n.to_le_bytes()).unwrap();
-            v.fsync(ino, false).unwrap();
-        }
-    });
+    with_engine(&s.image(), false, fsync_often);
     let last = *blocks(&s.image(), |b| is_inode(b, "file")).last().unwrap();
     let file = fs::File::options().write(true).open(s.image()).unwrap();
     for (node, code) in [(last + 2, 0), (last + 1, 1)] {

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::damaged::{
-    bad, blocks, get, is_inode, junk_inode, page, pages, stderr, volume, volume_with_small_file,
+    bad, blocks, fsync_often, get, is_inode, junk_inode, page, pages, stderr, volume, volume_with_small_file,
 };
 use medfs::Files;
 use medfs_device::read_block;
@@ -66,12 +66,7 @@ fn a_file_that_lost_inode_and_entry_is_salvaged_under_its_number() {
 fn what_was_fsynced_behind_the_last_node_of_a_segment_is_named_and_salvaged() {
     let s = plain();
     with_engine(&s.image(), false, |v| {
-        let ino = make(v, v.root(), "file", FileKind::Regular);
-        v.checkpoint().unwrap();
-        for n in 1..600_u32 {
-            v.write(ino, 0, &n.to_le_bytes()).unwrap();
-            v.fsync(ino, false).unwrap();
-        }
+        fsync_often(v);
         let new = make(v, v.root(), "new", FileKind::Regular);
         v.write(new, 0, &page(7, 0)).unwrap();
         v.fsync(new, false).unwrap();

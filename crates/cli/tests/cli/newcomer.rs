@@ -1,7 +1,7 @@
 //! What a person meets who has just met medfs: each message says what is the case, and what to do next.
 
 use crate::common::*;
-use crate::damaged::{blocks, is_inode, page, pages, volume};
+use crate::damaged::{blocks, fsync_often, is_inode, page, pages, volume};
 use medfs::{FileKind, Files, RenameFlags, Volume};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
@@ -486,14 +486,7 @@ fn junk_own_list(s: &Scratch) {
 #[test]
 fn a_log_that_may_go_on_behind_the_end_is_told_of_once() {
     let s = plain();
-    with_engine(&s.image(), false, |v| {
-        let ino = make(v, v.root(), "file", FileKind::Regular);
-        v.checkpoint().unwrap();
-        for n in 1..600_u32 {
-            v.write(ino, 0, &n.to_le_bytes()).unwrap();
-            v.fsync(ino, false).unwrap();
-        }
-    });
+    with_engine(&s.image(), false, fsync_often);
     let last = *blocks(&s.image(), |block| is_inode(block, "file")).last().unwrap();
     cut(&s, (last + 1) * PAGE as u64);
     for words in ["ls image", "get -r image / out"] {

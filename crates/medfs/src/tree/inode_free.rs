@@ -14,6 +14,7 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
 use crate::stats::Counters;
 use crate::tree::Tree;
+use crate::tree::name_journal::recorded_name;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline};
 use medfs_store::Dirty;
@@ -136,10 +137,7 @@ impl Tree {
 
 /// Whether the last name that an inode was given leads to it: a flipped bit made it an orphan. Takes a hold if so.
 fn has_its_name(tree: &Tree, inode: &Inode) -> bool {
-    let (dir, name) = inode.raw(|r| {
-        let name = r.i_name.get(..r.i_namelen.get() as usize).unwrap_or_default();
-        (r.i_pino.get(), name.to_vec())
-    });
+    let (dir, name) = recorded_name(inode);
     let Ok(found) = tree.lookup(dir, &name) else { return false };
     if found.ino != inode.ino {
         tree.inodes.release(found.ino, 1);
