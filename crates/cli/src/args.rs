@@ -371,7 +371,7 @@ pub(crate) struct LsArgs {
     /// Print JSON, one object a line: sizes in bytes, blocks of 512 bytes, times in seconds since 1970
     #[arg(long)]
     pub(crate) json: bool,
-    /// Keep a map of bad blocks in a file, as `medfs get --map` does, and skip the blocks that it calls bad
+    /// Skip the blocks that a map of ddrescue or `medfs get --map` calls bad, and note new bad ones there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) map: Option<PathBuf>,
     /// Image file or block device

@@ -3,7 +3,7 @@
 
 use crate::exit;
 use anyhow::Result;
-use medfs::Volume;
+use medfs::{PastDamage, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_transfer::{Held, paths};
 use roff::{Roff, bold, roman};
@@ -43,6 +43,55 @@ pub(crate) fn salvage_finds(image: &Path, hidden: Hidden) -> String {
         Hidden::Inodes => format!("{salvage} also {rebuilds}, as far as their content is left"),
         Hidden::Any => format!("{salvage} also {looks}, and {rebuilds}"),
     }
+}
+
+/// What a volume may hold that is newer than what it shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Newer {
+    /// Nothing is known of any.
+    Nothing,
+    /// The last checkpoint is damaged.
+    Damaged,
+    /// A checkpoint that lacks its end.
+    Unfinished(u64),
+}
+
+impl Newer {
+    /// Of a volume that was opened to read.
+    pub(crate) fn of(volume: &Volume) -> Newer {
+        let past = PastDamage::of(volume);
+        match past.unfinished_checkpoint() {
+            Some(version) => Newer::Unfinished(version),
+            None if past.unrecovered().iter().any(|(ino, _)| ino.is_none()) => Newer::Damaged,
+            None => Newer::Nothing,
+        }
+    }
+
+    /// Says what brings it.
+    pub(crate) fn tell(self, command: &str, image: &Path) {
+        let salvage = salvage(image);
+        match self {
+            Newer::Nothing => {}
+            Newer::Damaged => {
+                errln!(
+                    "medfs {command}: {salvage} also looks for what is newer than the checkpoint that is shown"
+                );
+            }
+            Newer::Unfinished(version) => {
+                errln!(
+                    "medfs {command}: {salvage} brings the files of checkpoint {version}, if it is complete otherwise"
+                );
+            }
+        }
+    }
+}
+
+/// What fills the holes that damaged nodes and compact pages leave.
+pub(crate) fn salvage_fills(image: &Path) -> String {
+    let salvage = salvage(image);
+    format!(
+        "{salvage} also fills holes that damaged nodes or compact pages leave, as far as their content is left"
+    )
 }
 
 /// What helps where a volume does not open.

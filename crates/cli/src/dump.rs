@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
 use medfs_fsck::dump::{Dump, DumpError, Record, Value};
+use serde_json::Value as Json;
 use std::io::{BufWriter, IsTerminal, Write};
 
 /// `medfs dump`
@@ -48,13 +49,52 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         DumpWhat::Path { path } => at_path(&mut dump, path)?,
     };
     if args.json {
-        json::print(&record)?;
+        json::print(&as_promised(serde_json::to_value(&record)?))?;
     } else {
         write!(out, "{}", shown(&record))?;
     }
     out.flush()?;
     Ok(exit::SUCCESS)
 }
+
+/// A record with the kinds and times that all outputs have.
+fn as_promised(value: Json) -> Json {
+    match value {
+        Json::Object(fields) => fields.into_iter().flat_map(|(name, value)| field(name, value)).collect(),
+        Json::Array(list) => list.into_iter().map(as_promised).collect(),
+        other => other,
+    }
+}
+
+/// A field of it: a time is two numbers, as on the device.
+fn field(name: String, value: Json) -> Vec<(String, Json)> {
+    let text = value.as_str();
+    let kind = text.filter(|_| name == "kind").and_then(|text| KINDS.iter().find(|(kind, _)| *kind == text));
+    if let Some((_, word)) = kind {
+        return vec![(name, (*word).into())];
+    }
+    let time = text.filter(|_| TIMES.contains(&&*name)).and_then(|text| text.split_once('.'));
+    let numbers =
+        time.and_then(|(secs, nanos)| Some((secs.parse::<i64>().ok()?, nanos.parse::<u32>().ok()?)));
+    match numbers {
+        Some((secs, nanos)) => vec![(name.clone(), secs.into()), (format!("{name}_nsec"), nanos.into())],
+        None => vec![(name, as_promised(value))],
+    }
+}
+
+/// Times that a record has as text.
+const TIMES: [&str; 4] = ["i_atime", "i_ctime", "i_mtime", "i_crtime"];
+
+/// Kinds of files as a record has them, and as all outputs do.
+const KINDS: [(&str, &str); 7] = [
+    ("Regular", "file"),
+    ("Directory", "dir"),
+    ("Symlink", "symlink"),
+    ("CharDevice", "char"),
+    ("BlockDevice", "block"),
+    ("Fifo", "fifo"),
+    ("Socket", "socket"),
+];
 
 /// A record as text; on a terminal the words of a long value lie below each other.
 fn shown(record: &Record) -> String {

@@ -102,7 +102,16 @@ impl LooseEnds {
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     let repairs = args.repair || args.preen;
     let writes = repairs || args.restore.is_some();
-    let dev = if writes { target::open_to_write(&args.image)? } else { target::open_to_read(&args.image)? };
+    if args.restore.is_some() && args.map.is_some() {
+        let way = "put back the copy of the map that was made before the repair";
+        return Err(Coded::new(exit::FSCK_USAGE, format!("--restore changes no map: {way}")).into());
+    }
+    map::must_exist(args.map.as_deref(), exit::FSCK_USAGE)?;
+    let opened = if writes { target::open_to_write(&args.image) } else { target::open_to_read(&args.image) };
+    let dev = match opened {
+        Err(refused) if args.preen => return look_instead(args, refused),
+        dev => dev?,
+    };
     if let Some(file) = &args.restore {
         return take_back(args, &*dev, file);
     }
@@ -110,6 +119,15 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
         mend(args, dev)
     } else {
         map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &*dev))
+    }
+}
+
+/// Checks a volume that cannot be written, and fails only where a repair is called for.
+fn look_instead(args: &FsckArgs, refused: anyhow::Error) -> Result<u8> {
+    let Ok(dev) = target::open_to_read(&args.image) else { return Err(refused) };
+    match map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &*dev))? {
+        exit::SUCCESS => Ok(exit::SUCCESS),
+        _ => Err(refused),
     }
 }
 

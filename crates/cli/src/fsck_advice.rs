@@ -10,7 +10,7 @@ use std::path::Path;
 /// What helps: no repair brings the end of an image back, nor what lies in an NVRAM.
 pub(crate) fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> String {
     if report.has(Code::Truncated) {
-        damaged::salvage_copies(image)
+        copies_what_is_left(image)
     } else if waits_for_memory(report) {
         let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
         nvram::ways(&place, image)
@@ -28,11 +28,22 @@ fn opens(image: &Path) -> bool {
     tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), open).is_ok()
 }
 
+/// How the files of an image that was cut short are copied.
+fn copies_what_is_left(image: &Path) -> String {
+    if !opens(image) {
+        return damaged::salvage_copies(image);
+    }
+    let get = hint(format_args!("medfs get -r {}{} / DIRECTORY", damaged::map_option(), quote::path(image)));
+    format!("{get} copies what is left of the files, and {} what it does not reach", damaged::salvage(image))
+}
+
 /// How a damaged volume is repaired without a regret.
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let (name, map) = (quote::path(image), damaged::map_option());
-    let copy = match !is_fatal && opens(image) {
+    // Where the table of nodes is lost, names lead to nothing.
+    let has_table = !report.has(Code::NatLost);
+    let copy = match !is_fatal && has_table && opens(image) {
         true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),
         false => damaged::salvage(image),
     };

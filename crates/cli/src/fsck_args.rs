@@ -29,7 +29,7 @@ pub(crate) struct FsckArgs {
     pub(crate) restore: Option<PathBuf>,
     /// Treat the blocks that a map of ddrescue or medfs calls bad as unreadable, not as zeros; what a repair writes is
     /// noted there
-    #[arg(long, value_name = "FILE", conflicts_with = "restore", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) map: Option<PathBuf>,
     /// Check only; change nothing (the default)
     #[arg(short = 'n', long)]

@@ -2,7 +2,7 @@
 //! and told at the end.
 
 use crate::args::LsArgs;
-use crate::damaged::Hidden;
+use crate::damaged::{Hidden, Newer};
 use crate::get::map;
 use crate::{damaged, exit, json, output, size, target, words};
 use anyhow::Result;
@@ -54,6 +54,7 @@ struct Unread {
 
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
+    map::must_exist(args.map.as_deref(), exit::FAILURE)?;
     let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false, false)?;
     crate::log::without_damage();
     let listed = target::open_volume_read_only(device, &args.image).and_then(|volume| list(args, &volume));
@@ -109,11 +110,13 @@ fn list(args: &LsArgs, volume: &Volume) -> Result<u8> {
         errln!("medfs ls: and {} more", words::count(failed.more_failures, "file or directory"));
     }
     if failed.failed() == 0 {
+        Newer::of(volume).tell("ls", &args.image);
         return Ok(exit::SUCCESS);
     }
     if let Some(hidden) = Hidden::of(failed.torn > 0, failed.unread > 0) {
         errln!("medfs ls: {}", damaged::salvage_finds(&args.image, hidden));
     }
+    Newer::of(volume).tell("ls", &args.image);
     errln!("medfs ls: 'medfs help damaged' says what to do about a damaged volume");
     Ok(exit::FAILURE)
 }

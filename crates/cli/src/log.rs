@@ -189,7 +189,12 @@ where
         if *last == text {
             return Ok(());
         }
-        writeln!(writer, "medfs: {text}")?;
+        let line = format!("medfs: {text}");
+        writeln!(
+            writer,
+            "{}",
+            if is_detached() { line } else { crate::output::fitting(line, io::stderr()) }
+        )?;
         *last = text;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::args::MkfsArgs;
 use crate::content::Content;
+use crate::exit::Coded;
 use crate::undo::Undo;
 use crate::words::count;
 use crate::{exit, json, output, progress, size, survivor, target, undo, words};
@@ -45,7 +46,7 @@ pub(crate) fn helper(args: &[OsString]) -> u8 {
 
 /// `medfs mkfs`
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
-    let mut options = options(args)?;
+    let mut options = options(args).map_err(|e| Coded::new(exit::USAGE, exit::sentence(&e)))?;
     let content = args.from.as_deref().map(Source::open).transpose()?;
     let claimed = prepare(args, &options)?;
     options.zeroed = claimed.new;

@@ -4,8 +4,11 @@
 //! goes on. What cannot be printed for another reason, as on a full disk, is one, and the command does not
 //! end with success ([`crate::exit::run`]).
 
+use crate::words;
+use rustix::termios::{isatty, tcgetwinsize};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,15 +26,28 @@ macro_rules! outln {
 
 /// Prints a line on standard error. Where nobody reads it, there is nobody left to tell.
 macro_rules! errln {
-    ($($what:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($what)*);
-    }};
+    ($($what:tt)*) => { $crate::output::error_line(format_args!($($what)*)) };
+}
+
+/// Prints a line on standard error.
+pub(crate) fn error_line(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{}", fitting(text.to_string(), io::stderr()));
+}
+
+/// A sentence in lines that fit the terminal that it goes to. A file or a pipe gets it in one line, and so does
+/// a terminal what is no sentence: lists, tables, JSON.
+pub(crate) fn fitting(text: String, to: impl AsFd) -> String {
+    let is_sentence = !text.starts_with([' ', '{', '[']) && !text.contains('\n');
+    if !is_sentence || text.chars().count() <= words::COLUMNS || !isatty(&to) {
+        return text;
+    }
+    let columns = tcgetwinsize(to).map_or(0, |size| usize::from(size.ws_col));
+    words::wrapped(&text, if columns == 0 { words::COLUMNS } else { columns })
 }
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: Arguments<'_>) {
-    if let Err(e) = writeln!(io::stdout(), "{text}")
+    if let Err(e) = writeln!(io::stdout(), "{}", fitting(text.to_string(), io::stdout()))
         && e.kind() != ErrorKind::BrokenPipe
     {
         let _ = FAILED.set(explained(e).to_string());

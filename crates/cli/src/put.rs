@@ -10,6 +10,7 @@ use medfs_device::quote::{self, hint};
 use medfs_device::read_block;
 use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The volume comes first, and last where in it the files go.
@@ -41,6 +42,9 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
         if meta.is_dir() && !args.recursive {
             bail!("{} is a directory: -r copies a directory with its content", source.display());
         }
+    }
+    for source in sources {
+        refuse_itself(&args.image, source)?;
     }
     warn_of_damage(&args.image)?;
     // What fails here is returned, and told once.
@@ -80,6 +84,23 @@ fn image_first(args: &PutArgs) -> Result<()> {
     Ok(())
 }
 
+/// Refuses to copy the image into itself: it would change and grow while it is read.
+fn refuse_itself(image: &Path, source: &Path) -> Result<()> {
+    let Ok(meta) = image.metadata() else { return Ok(()) };
+    if !meta.is_file() {
+        return Ok(());
+    }
+    let Some(found) = copy_in::find_file(source, (meta.dev(), meta.ino())) else { return Ok(()) };
+    match found == source {
+        true => bail!("{} cannot be copied into itself", source.display()),
+        false => bail!(
+            "{} contains the image, {}: move it out, as it cannot be copied into itself",
+            source.display(),
+            found.display()
+        ),
+    }
+}
+
 /// That it is not said where in the volume the files go.
 fn without_destination(args: &PutArgs) -> String {
     let source = args.paths.first().map_or_else(|| "FILE".into(), |source| quote::path(source));
@@ -116,6 +137,15 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Fille
     let count = |bytes| bar.inc(bytes);
     let mut filler = Filler::into_old(volume, &count);
     let directory = existing_directory(volume, destination)?;
+    // As cp takes it, such a name is that of a directory: an existing one, or one that is made.
+    let is_directory = destination.as_os_str().as_bytes().ends_with(b"/");
+    let makes_directory = || {
+        let is_new = matches!(paths::find(volume, destination), Err(e) if e.is_not_found());
+        is_new && sources.iter().all(|source| source.is_dir())
+    };
+    if is_directory && directory.is_none() && !makes_directory() {
+        bail!("{} in the volume is not a directory", destination.display());
+    }
     if sources.len() > 1 && directory.is_none() {
         bail!(
             "{} in the volume is not a directory: several files are copied into one",

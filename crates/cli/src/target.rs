@@ -5,9 +5,9 @@ use crate::{damaged, partitions, size, survivor};
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, Survivor, SystemClock, Volume};
 use medfs_device::quote::{self, hint};
-use medfs_device::{Access, BlockDevice, FileDevice, FileOptions};
+use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
 use medfs_flash::{FlashDevice, FlashTarget};
-use medfs_format::superblock::{self, RawSuperblock};
+use medfs_format::superblock::{self, Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_rescue::salvage::whole_length;
 use std::fs::File;
@@ -78,6 +78,10 @@ fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
             let and = and.unwrap_or_default();
             anyhow::anyhow!("{}: only root{and} may use this device (try sudo)", reason())
         }
+        io::ErrorKind::PermissionDenied if is_immutable(path) => anyhow::anyhow!(
+            "{shown} is write-protected: it has the attribute 'immutable', which {} takes off",
+            hint(format_args!("chattr -i {}", quote::path(path)))
+        ),
         io::ErrorKind::PermissionDenied if File::open(path).is_ok() => {
             anyhow::anyhow!("{shown} is write-protected: this user may only read it (chmod, or sudo)")
         }
@@ -97,6 +101,12 @@ fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
         }
         _ => error.into(),
     }
+}
+
+/// Whether a file has the attribute that lets not even root write it.
+fn is_immutable(path: &Path) -> bool {
+    let flags = File::open(path).ok().and_then(|file| rustix::fs::ioctl_getflags(file).ok());
+    flags.is_some_and(|flags| flags.contains(rustix::fs::IFlags::IMMUTABLE))
 }
 
 /// The name of a user or a group in /etc/passwd or /etc/group; the number where it has none there.
@@ -201,8 +211,14 @@ pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T
     Ok(value)
 }
 
+/// Says of a device that there is nothing on it which a salvage knows.
+pub(crate) fn explain_nothing_to_salvage(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    explain_too_short(dev, path)?;
+    refuse_read_only_layout(dev, path)
+}
+
 /// Says that there cannot even be both copies of a superblock.
-pub(crate) fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     if dev.block_count() < 2 {
         bail!("{} is too short for an F2FS volume: it has less than 8 KiB", path.display());
     }
@@ -214,9 +230,27 @@ pub(crate) fn is_superblock(block: &Block) -> bool {
     [superblock::MAGIC, superblock::DELTA_MAGIC].contains(&RawSuperblock::in_block(block).magic.get())
 }
 
+/// Refuses a volume of F2FS's read-only layout, as `mkfs.f2fs -O ro` makes it: it has no summaries, and two logs
+/// rather than six.
+fn refuse_read_only_layout(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    let is_it = |block: Box<Block>| {
+        let sb = RawSuperblock::in_block(&block);
+        is_superblock(&block) && sb.features().contains(Feature::RO) && sb.segment_count_ssa.get() == 0
+    };
+    let read = |at| read_block(dev, at).is_ok_and(is_it);
+    if read(0) || read(1) {
+        let path = path.display();
+        bail!(
+            "{path} has the feature ro, whose layout medfs does not support: mount it with the kernel's f2fs"
+        );
+    }
+    Ok(())
+}
+
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
 pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     explain_too_short(dev, path)?;
+    refuse_read_only_layout(dev, path)?;
     let (image, word, path) = (path, quote::path(path), path.display());
     let mut blocks = [Block::boxed(), Block::boxed()];
     let read: Vec<io::Result<()>> =
@@ -293,6 +327,7 @@ pub(crate) fn instead(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
 /// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else
 /// has been made of the device since.
 pub(crate) fn explain_nothing_to_check(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+    refuse_read_only_layout(dev, path)?;
     let Err(why) = explain_no_volume(dev, path) else { return Ok(()) };
     let mut first = Block::boxed();
     let is_flash = dev.block_count() > 0

@@ -20,7 +20,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// Columns of a terminal.
-const COLUMNS: usize = 80;
+pub(crate) const COLUMNS: usize = 80;
 
 /// `  label      value`: where the value needs several lines, they begin below each other. `width` is that of all
 /// labels.
@@ -34,6 +34,26 @@ pub(crate) fn filled(text: &str, before: &str) -> String {
     let options = textwrap::Options::new(COLUMNS).break_words(false).initial_indent(before);
     let options = options.subsequent_indent(&indent).word_splitter(textwrap::WordSplitter::NoHyphenation);
     textwrap::fill(text, options.word_separator(textwrap::WordSeparator::AsciiSpace))
+}
+
+/// A sentence in lines of so many columns, the later ones indented. A command in it, between quotes, stays in one
+/// line, so that it can be copied.
+pub(crate) fn wrapped(text: &str, columns: usize) -> String {
+    const KEPT: char = '\u{1}';
+    let (mut kept, mut is_command) = (String::new(), false);
+    for (at, c) in text.char_indices() {
+        let (before, after) = (text[..at].chars().next_back(), text[at + c.len_utf8()..].chars().next());
+        is_command = match c {
+            '\'' if is_command => after.is_some_and(|c| !" ;,.:)".contains(c)),
+            '\'' => before.is_none_or(|c| " (".contains(c)) && text[at + 1..].contains('\''),
+            _ => is_command,
+        };
+        kept.push(if c == ' ' && is_command { KEPT } else { c });
+    }
+    let options = textwrap::Options::new(columns).break_words(false).subsequent_indent("  ");
+    let options = options.word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let options = options.word_separator(textwrap::WordSeparator::AsciiSpace);
+    textwrap::fill(&kept, options).replace(KEPT, " ")
 }
 
 fn plural(noun: &str) -> String {
@@ -61,6 +81,18 @@ mod tests {
             "{text}"
         );
         assert_eq!(field(5, "path", "/a-b"), "  path  /a-b");
+    }
+
+    #[test]
+    fn a_sentence_is_wrapped_and_its_command_is_not() {
+        let text = "one's words (and more): 'medfs get --salvage IMAGE DIRECTORY' copies all readable files";
+        let lines = [
+            "one's words (and more):",
+            "  'medfs get --salvage IMAGE DIRECTORY' copies",
+            "  all readable files",
+        ];
+        assert_eq!(wrapped(text, 47), lines.join("\n"));
+        assert_eq!(wrapped("a 'b", 80), "a 'b");
     }
 
     #[test]

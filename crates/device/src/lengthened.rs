@@ -3,7 +3,7 @@
 //! Invariant: blocks behind the end exist, and can be neither read nor written, like bad sectors
 //! ([`is_bad_sector`]).
 
-use crate::{BlockDevice, WriteTag, check_range};
+use crate::{BlockDevice, WriteTag, check_range, is_bad_by_map};
 use medfs_format::Block;
 use std::fmt;
 use std::io;
@@ -33,7 +33,7 @@ pub fn is_behind_end(error: &io::Error) -> bool {
 
 /// Whether an error is that of a block that cannot be read or written, and says nothing of others.
 pub fn is_bad_sector(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EIO) || is_behind_end(error)
+    error.raw_os_error() == Some(libc::EIO) || is_behind_end(error) || is_bad_by_map(error)
 }
 
 impl<D: BlockDevice> Lengthened<D> {

@@ -38,7 +38,7 @@ pub use holder::Holder;
 pub use image_file::ImageFile;
 pub use lengthened::{Lengthened, is_bad_sector, is_behind_end};
 pub use mapfile::Mapfile;
-pub use mapped::MappedDevice;
+pub use mapped::{MappedDevice, is_bad_by_map};
 pub use mem::MemDevice;
 pub use nvram::{MemNvram, Nvram};
 pub use nvram_file::FileNvram;

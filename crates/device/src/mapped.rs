@@ -11,14 +11,34 @@ use crate::mapfile::Mapfile;
 use crate::{BlockDevice, WriteTag, is_bad_sector, read_block};
 use medfs_format::{BLOCK_SIZE, Block};
 use parking_lot::Mutex;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Why a block was not read: not the device says that it is bad.
+#[derive(Debug)]
+struct BadByMap;
+
+impl fmt::Display for BadByMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the map calls this block bad, and it was not read")
+    }
+}
+
+impl std::error::Error for BadByMap {}
+
+/// Whether a block was not read because the map that was given calls it bad.
+pub fn is_bad_by_map(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<BadByMap>())
+}
 
 /// A device with a map of its bad blocks.
 pub struct MappedDevice<D> {
     below: D,
     map: Mutex<Mapfile>,
+    /// The map that was given.
+    given: Mapfile,
     /// Whether blocks that are known to be bad are tried again, once.
     retry: bool,
     /// Whether it may be written.
@@ -40,8 +60,8 @@ impl<D: BlockDevice> MappedDevice<D> {
     /// Over a device; `retry`: what the map calls bad is tried once more.
     pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
         let (news, changed, read) = Default::default();
-        let (map, tried, writes) = (Mutex::new(map), Mutex::default(), false);
-        MappedDevice { below, map, retry, writes, tried, news, changed, read }
+        let (given, map, tried, writes) = (map.clone(), Mutex::new(map), Mutex::default(), false);
+        MappedDevice { below, map, given, retry, writes, tried, news, changed, read }
     }
 
     /// The same over a device that is written to: a block that is bad is none any more once it was written.
@@ -89,6 +109,14 @@ impl<D: BlockDevice> MappedDevice<D> {
         self.map.lock().bad_bytes()
     }
 
+    /// Why blocks of which one is known to be bad are not read.
+    fn spared(&self, blocks: Range<u64>) -> io::Error {
+        match self.given.is_bad(blocks) {
+            true => io::Error::other(BadByMap),
+            false => io::Error::from_raw_os_error(libc::EIO),
+        }
+    }
+
     /// Whether a block is to be left alone.
     fn is_spared(&self, addr: u64) -> bool {
         let bad = self.map.lock().is_bad(bytes(addr, 1));
@@ -97,7 +125,7 @@ impl<D: BlockDevice> MappedDevice<D> {
 
     fn read_one(&self, addr: u64, block: &mut Block) -> io::Result<()> {
         if self.is_spared(addr) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return Err(self.spared(bytes(addr, 1)));
         }
         let tried = self.below.read(addr, &mut [block]).or_else(|_| self.below.read(addr, &mut [block]));
         let mut map = self.map.lock();
@@ -141,8 +169,9 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
             return self.read_one(addr, block);
         }
         // A caller that asked for many blocks asks for each by itself when this fails.
-        if self.map.lock().is_bad(bytes(addr, blocks.len() as u64)) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+        let wanted = bytes(addr, blocks.len() as u64);
+        if self.map.lock().is_bad(wanted.clone()) {
+            return Err(self.spared(wanted));
         }
         self.below.read(addr, blocks)?;
         self.note_read(addr, blocks.len() as u64);
@@ -210,7 +239,10 @@ mod tests {
         assert_eq!(reads(&dev), before);
 
         let again = MappedDevice::new(CountingDevice::new(failing(7..8)), map.clone(), false);
-        assert!(read_block(&again, 7).is_err() && read_block(&again, 8).is_err());
+        assert!(read_block(&again, 8).is_err());
+        let error = read_block(&again, 7).unwrap_err();
+        assert!(is_bad_by_map(&error) && is_bad_sector(&error), "{error}");
+        assert!(dev.read(7, &mut [&mut Block([0; 4096])]).is_err_and(|error| !is_bad_by_map(&error)));
         assert_eq!(reads(&again), 0);
         let retried = MappedDevice::new(CountingDevice::new(failing(7..8)), map, true);
         assert!(read_block(&retried, 7).is_err() && read_block(&retried, 8).is_ok());

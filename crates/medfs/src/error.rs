@@ -70,7 +70,7 @@ pub enum Posix {
     TooBig,
     #[error("no such device or address")]
     NoSuchAddress,
-    #[error("stale file handle")]
+    #[error("no node table entry leads to it")]
     Stale,
     #[error("cross-device link")]
     CrossDevice,

@@ -254,7 +254,7 @@ fn check_features(features: Feature, read_only: bool) -> Result<()> {
     let unwritable = unwritable(features);
     if !unwritable.is_empty() && !read_only {
         return Err(Error::Incompatible(format!(
-            "the volume uses {}, which this version can only read; mount it with -o ro",
+            "the volume uses {}, which this version can only read, with 'medfs get' or 'medfs mount -o ro'",
             names(unwritable)
         )));
     }

@@ -127,6 +127,27 @@ impl<'v> PastDamage<'v> {
         self.tree.damage.unrecovered()
     }
 
+    /// A newer checkpoint than the one that is shown, of which the second header is missing, as power loss leaves it:
+    /// a salvage brings its files where it is complete otherwise.
+    pub fn unfinished_checkpoint(&self) -> Option<u64> {
+        self.tree.store.unfinished
+    }
+
+    /// Whether nodes of a file cannot be read, or lead to blocks of others: they hide pages that are not lost by
+    /// that alone. No content is read.
+    pub fn hides_pages(&self, ino: Ino) -> Result<bool> {
+        let pages = self.tree.getattr(ino)?.size.div_ceil(PAGE);
+        let (mut index, mut owners) = (0, Owners::default());
+        while index < pages {
+            index = match self.next_step(ino, index, &mut owners)? {
+                Step::Hole(end) => end,
+                Step::Data(pages) => pages.end,
+                Step::Lost(..) => return Ok(true),
+            };
+        }
+        Ok(false)
+    }
+
     /// Reads a whole file, or the target of a symbolic link, as far as it can be read: its data in the order
     /// of the file, and the ranges that cannot be read, without its holes. Ends early where `emit` returns
     /// `false`.

@@ -1,6 +1,6 @@
 //! Errors of the store.
 
-use medfs_device::is_behind_end;
+use medfs_device::{is_bad_by_map, is_behind_end};
 use medfs_format::FormatError;
 use std::io;
 use thiserror::Error;
@@ -32,7 +32,7 @@ pub fn is_full(error: &io::Error) -> bool {
 
 /// An error of a device, in words.
 pub fn of_device(error: &io::Error) -> String {
-    if is_full(error) || is_behind_end(error) {
+    if is_full(error) || is_behind_end(error) || is_bad_by_map(error) {
         error.to_string()
     } else {
         format!("I/O error on the device: {error}")

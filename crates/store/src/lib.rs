@@ -105,6 +105,8 @@ pub struct Store {
     pub node_mark: AtomicU64,
     /// Why the checkpoint that the volume was opened with may not be all of the last one that was made.
     pub older: Option<String>,
+    /// A newer checkpoint without its second header, as power loss leaves it, or damage.
+    pub unfinished: Option<u64>,
     /// Seals of the chain, on a volume whose nodes may have them.
     pub seals: Option<Arc<Seals>>,
     /// KiB written to the volume in its life before it was opened; 0 where the last checkpoint was not an unmount's.
@@ -163,6 +165,7 @@ impl Store {
             cp_ver: AtomicU64::new(chain.in_footers()),
             node_mark: AtomicU64::new(0),
             older: pack.older,
+            unfinished: pack.unfinished,
             kbytes_at_mount,
             elapsed_base: header.elapsed_time.get(),
             mounted_at: clock.monotonic(),

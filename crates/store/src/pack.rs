@@ -34,6 +34,8 @@ pub(crate) struct Pack {
     pub(crate) next_version: u64,
     /// Why it may not be all of the last one that was made.
     pub(crate) older: Option<String>,
+    /// A newer checkpoint of which the second header is missing: it is not shown, and may be complete otherwise.
+    pub(crate) unfinished: Option<u64>,
     /// The header that is left of it, where the other one is damaged.
     pub(crate) left: Option<HeaderLeft>,
 }
@@ -115,7 +117,7 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     let header = RawCheckpoint::in_block(&left.block).clone();
     let next_version = left.version().wrapping_add(1);
     let crc = stored_checksum(&left.block);
-    Ok(Some(Pack { header, head, crc, pack, next_version, older: None, left: Some(left) }))
+    Ok(Some(Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left: Some(left) }))
 }
 
 /// Makes a pack whole of which one header is left.
@@ -148,7 +150,9 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         let number = 2 - pack.pack;
         format!("checkpoint pack {number} is destroyed: the volume is shown as of the previous checkpoint, {version}")
     });
-    Ok(Pack { next_version: version.wrapping_add(ahead.div_ceil(2) * 2 + 3), older, ..pack })
+    let unfinished = (ahead > 0).then_some(other);
+    let next_version = version.wrapping_add(ahead.div_ceil(2) * 2 + 3);
+    Ok(Pack { next_version, older, unfinished, ..pack })
 }
 
 fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
@@ -175,7 +179,7 @@ fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     }
     debug_assert_eq!(crc, stored_checksum(&first));
     let next_version = header.checkpoint_ver.get().wrapping_add(1);
-    Ok(Pack { header, head, crc, pack, next_version, older: None, left: None })
+    Ok(Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left: None })
 }
 
 /// Reads the summaries of the six logs, and the journals of NAT and SIT. `past_damage`: a block that cannot be

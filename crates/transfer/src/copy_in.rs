@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
 /// Bytes copied at a time.
@@ -357,6 +357,14 @@ impl<'v> Filler<'v> {
 pub fn content_bytes(source: &Path) -> u64 {
     let files = WalkDir::new(source).into_iter().flatten().filter(|e| e.file_type().is_file());
     files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
+}
+
+/// Where below a path a file of the host is, by its device and number, whatever it is called there.
+pub fn find_file(source: &Path, (dev, ino): (u64, u64)) -> Option<PathBuf> {
+    let files = WalkDir::new(source).follow_root_links(false).into_iter().flatten();
+    let mut files = files.filter(|entry| entry.file_type().is_file());
+    let is_it = |meta: std::fs::Metadata| (meta.dev(), meta.ino()) == (dev, ino);
+    files.find(|entry| entry.metadata().is_ok_and(is_it)).map(|entry| entry.into_path())
 }
 
 /// What a source becomes in a directory of the volume.

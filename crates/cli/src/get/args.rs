@@ -23,7 +23,7 @@ by-inode, under its inode number and name. Deleted files are not restored.
 Nothing is written to the volume; a temporary file holds the differences.
 
 --map FILE skips the blocks that the map calls bad, and updates the map while
-files are copied. A map that ddrescue made of the same image or device works too;
+files are copied; where there is no such file, a new map begins. A map that ddrescue made of the same image or device works too;
 blocks that ddrescue has not read count as bad.";
 
 /// What is copied by its path, and what is copied whatever leads to it.

@@ -1,6 +1,7 @@
 //! The device that files are copied from, and the map of its bad blocks.
 
 use crate::damaged;
+use crate::exit::Coded;
 use crate::size;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
@@ -28,6 +29,13 @@ pub(crate) struct Keeper {
     kept: Instant,
     /// The last map could not be written.
     unkept: bool,
+}
+
+/// Refuses a map that is not there, where none is begun: a mistyped name would let zeros count as content.
+pub(crate) fn must_exist(file: Option<&Path>, code: u8) -> Result<()> {
+    let Some(missing) = file.filter(|file| !file.exists()) else { return Ok(()) };
+    let begins = "name an existing one, or begin one with 'medfs get --map'";
+    Err(Coded::new(code, format!("there is no map {}: {begins}", missing.display())).into())
 }
 
 /// Opens a device to copy from, with the map in a file, where one is wanted. `may_be_cut`: the image may end
@@ -89,6 +97,7 @@ fn over(
     {
         // Now, rather than after hours of reading.
         keeper.write(&device.map())?;
+        errln!("medfs get: {} does not exist: a new map begins there", file.display());
     }
     Ok((device, keeper))
 }

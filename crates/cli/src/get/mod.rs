@@ -6,6 +6,7 @@ pub(crate) mod args;
 pub(crate) mod map;
 mod result;
 
+use crate::damaged::Newer;
 use crate::exit::Coded;
 use crate::list::failure_line;
 use crate::{damaged, exit, output, progress, survivor, target, undo, words};
@@ -32,7 +33,30 @@ const PROGRESS_STEPS: u64 = 1000;
 type Found<'s, 'v> = Vec<(&'s PathBuf, Held<'v>)>;
 
 /// What was copied, and the error that ended the copying before all was.
-type Ended = (Outcome, io::Result<()>);
+type Ended = (Outcome, io::Result<()>, More);
+
+/// What a salvage may bring beside files that were not come to.
+struct More {
+    newer: Newer,
+    /// Content of files that are incomplete.
+    fills: bool,
+}
+
+impl More {
+    const NOTHING: More = More { newer: Newer::Nothing, fills: false };
+
+    fn of(volume: &Volume, outcome: &Outcome) -> More {
+        let fills = outcome.failures.iter().any(|failure| may_be_filled(volume, failure));
+        More { newer: Newer::of(volume), fills }
+    }
+}
+
+/// Whether holes of a file hide content that may be there: damage that is told by its field is that of a structure, and
+/// a page that the device does not read is lost.
+fn may_be_filled(volume: &Volume, failure: &Failure) -> bool {
+    let hides = |ino| PastDamage::of(volume).hides_pages(ino).unwrap_or(false);
+    failure.lost.bytes > 0 && (failure.reason.contains(": field ") || failure.ino.is_some_and(hides))
+}
 
 /// `medfs get`
 pub(crate) fn run(args: &GetArgs) -> Result<u8> {
@@ -68,8 +92,8 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     };
     // What was learned of the device is kept, whatever else failed.
     let kept = keeper.finish();
-    let (outcome, ended) = outcome?;
-    let code = result::tell(args, &outcome, ended, &keeper)?;
+    let (outcome, ended, more) = outcome?;
+    let code = result::tell(args, &outcome, ended, &keeper, more)?;
     kept?;
     Ok(code)
 }
@@ -85,7 +109,9 @@ fn named(
     crate::log::without_damage();
     let volume = target::open_volume_read_only(device, &args.image)?;
     if destination.as_os_str() == "-" {
-        return Ok((to_stdout(&volume, &args.image, sources, keeper)?, Ok(())));
+        let outcome = to_stdout(&volume, &args.image, sources, keeper)?;
+        let more = More::of(&volume, &outcome);
+        return Ok((outcome, Ok(()), more));
     }
     let into_folder = destination.is_dir();
     if sources.len() > 1 && !into_folder {
@@ -129,7 +155,8 @@ fn named(
     bar.finish_and_clear();
     let mut outcome = walk.finish().0;
     missing.into_iter().for_each(|failure| outcome.fail(failure));
-    Ok((outcome, ended))
+    let more = More::of(&volume, &outcome);
+    Ok((outcome, ended, more))
 }
 
 /// What paths of the volume lead to, and those that lead to nothing; an error where all do.
@@ -218,7 +245,7 @@ fn check_names(sources: &[PathBuf]) -> Result<()> {
 /// Copies all that can be read, whether it has a name or not.
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
     undo::if_ended("get", "nothing was copied yet");
-    target::explain_too_short(&*device, &args.image)?;
+    target::explain_nothing_to_salvage(&*device, &args.image)?;
     survivor::warn(&*device, &args.image);
     let image = args.image.display();
     let changes = tempfile::tempfile().context("cannot create a temporary file")?;
@@ -251,7 +278,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
         walk.count_untried();
     }
     bar.finish_and_clear();
-    Ok((walk.finish().0, ended))
+    Ok((walk.finish().0, ended, More::NOTHING))
 }
 
 /// Why nothing can be salvaged, and what the device holds in place of a volume, where that is known.

@@ -1,5 +1,6 @@
 //! What `medfs get` says at its end: every path that failed, with its reason.
 
+use super::More;
 use super::args::GetArgs;
 use super::map::Keeper;
 use crate::damaged::Hidden;
@@ -79,7 +80,13 @@ impl From<&Failure> for Failed {
 }
 
 /// Tells what came of it; the exit code. `ended`: what ended the copying before all was copied.
-pub(super) fn tell(args: &GetArgs, outcome: &Outcome, ended: io::Result<()>, keeper: &Keeper) -> Result<u8> {
+pub(super) fn tell(
+    args: &GetArgs,
+    outcome: &Outcome,
+    ended: io::Result<()>,
+    keeper: &Keeper,
+    more: More,
+) -> Result<u8> {
     let is_all = outcome.is_whole() && ended.is_ok();
     let code = if is_all { exit::SUCCESS } else { exit::FAILURE };
     for failure in &outcome.failures {
@@ -97,6 +104,10 @@ pub(super) fn tell(args: &GetArgs, outcome: &Outcome, ended: io::Result<()>, kee
         errln!("medfs get: {failed} not copied or incomplete; {whole}");
     }
     tell_missing(args, outcome);
+    if more.fills {
+        errln!("medfs get: {}", damaged::salvage_fills(&args.image));
+    }
+    more.newer.tell("get", &args.image);
     let copied = outcome.files + outcome.directories;
     let more = match (is_all, copied) {
         (true, 1) => "; 1 file or directory was copied whole".to_owned(),
@@ -176,8 +187,10 @@ fn without_names(outcome: &Outcome) -> String {
     }
     let all = words::count(unnamed, "file or directory");
     format!(
-        "; {all} had no directory entry: {placed} are where the inodes say, {} are in by-inode",
-        unnamed - placed
+        "; {all} had no directory entry: {} {} where the inodes say, {} in by-inode",
+        words::grouped(placed),
+        are(placed),
+        words::grouped(unnamed - placed)
     )
 }
 

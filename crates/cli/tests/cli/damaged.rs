@@ -172,7 +172,7 @@ fn what_no_directory_names_is_salvaged_where_its_inode_says() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
         text.contains(
-            "2 files and directories had no directory entry: 2 are where the inodes say, 0 are in by-inode"
+            "2 files and directories had no directory entry: 2 are where the inodes say, 0 in by-inode"
         ),
         "{text}"
     );
@@ -195,7 +195,7 @@ fn what_is_in_no_directory_that_is_known_is_salvaged_under_its_number() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     assert!(
         text.contains(
-            "3 files and directories had no directory entry: 1 are where the inodes say, 2 are in by-inode"
+            "3 files and directories had no directory entry: 1 is where the inodes say, 2 in by-inode"
         ),
         "{text}"
     );
@@ -464,6 +464,7 @@ fn a_list_takes_the_map_too() {
         command.assert()
     };
     let map = s.path("list.map");
+    fs::write(&map, "").unwrap();
     let assert = ls(&map).code(0);
     assert_eq!(assert.get_output().stdout, b"a\nb\n");
     assert!(fs::read_to_string(&map).unwrap().starts_with("# Mapfile. Created by medfs"));

@@ -32,5 +32,6 @@ mod readme;
 mod repair;
 mod reverted;
 mod rights;
+mod second_look;
 mod survivor;
 mod traces;

@@ -12,20 +12,20 @@ use std::process::Command as System;
 #[test]
 fn mkfs_refuses_what_it_cannot_do() {
     let s = Scratch::new();
-    let mkfs = |args: &[&str]| error(1, medfs().arg("mkfs").args(args).arg(s.image()));
-    for (args, expected) in [
-        (&[][..], "does not exist: to create it, give its size"),
-        (&["--size", "8M"], "8 MiB is too small: the minimum is 52 MiB"),
-        (&["--size", "60M", "-s", "4"], "with 4 segments per section"),
-        (&["--size", "64M", "-O", "encrypt"], "unknown feature 'encrypt': known are extra_attr"),
-        (&["--size", "64M", "-O", "inode_checksum"], "inode_checksum needs extra_attr too"),
-        (&["--size", "64M", "-O", "extra_attr"], "needs inode_checksum,flexible_inline_xattr too"),
-        (&["--size", "64M", "-s", "0"], "segments per section must be from 1 to 4096, not 0"),
-        (&["--size", "64M", "-o", "99"], "over-provisioning in per cent must be from 0.01 to 95, not 99"),
-        (&["--size", "17T"], "16 TiB"),
-        (&["--size", "64M", "--from", "/nonexistent"], "/nonexistent"),
+    let mkfs = |args: &[&str], code: i32| error(code, medfs().arg("mkfs").args(args).arg(s.image()));
+    for (args, code, expected) in [
+        (&[][..], 1, "does not exist: to create it, give its size"),
+        (&["--size", "8M"], 1, "8 MiB is too small: the minimum is 52 MiB"),
+        (&["--size", "60M", "-s", "4"], 1, "with 4 segments per section"),
+        (&["--size", "64M", "-O", "encrypt"], 2, "unknown feature 'encrypt': known are extra_attr"),
+        (&["--size", "64M", "-O", "inode_checksum"], 2, "inode_checksum needs extra_attr too"),
+        (&["--size", "64M", "-O", "extra_attr"], 2, "needs inode_checksum,flexible_inline_xattr too"),
+        (&["--size", "64M", "-s", "0"], 2, "segments per section must be from 1 to 4096, not 0"),
+        (&["--size", "64M", "-o", "99"], 2, "over-provisioning in per cent must be from 0.01 to 95, not 99"),
+        (&["--size", "17T"], 1, "16 TiB"),
+        (&["--size", "64M", "--from", "/nonexistent"], 1, "/nonexistent"),
     ] {
-        let text = mkfs(args);
+        let text = mkfs(args, code);
         assert!(text.contains(expected), "{args:?}: {text}");
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!s.image().exists(), "{args:?} left an image behind");

@@ -22,7 +22,7 @@ fn said(command: &mut assert_cmd::Command, code: i32) -> String {
 }
 
 /// The same of a command in words; `@` stands for the directory of the test.
-fn says(s: &Scratch, code: i32, words: &str) -> String {
+pub(crate) fn says(s: &Scratch, code: i32, words: &str) -> String {
     let here = s.path("").display().to_string();
     let words: Vec<String> =
         words.split(' ').map(|word| word.replace("@", here.trim_end_matches('/'))).collect();
