@@ -199,6 +199,7 @@ impl Geometry {
     }
 
     /// Whether `addr` is in the main area.
+    #[inline]
     pub fn in_main(&self, addr: BlockAddr) -> bool {
         addr >= self.main_blkaddr && addr - self.main_blkaddr < self.main_blocks()
     }
@@ -265,6 +266,7 @@ impl Geometry {
     }
 
     /// NAT blocks of one copy.
+    #[inline]
     pub fn nat_blocks(&self) -> u32 {
         self.segment_count_nat / 2 * BLOCKS_PER_SEG
     }
@@ -306,6 +308,7 @@ impl Geometry {
     }
 
     /// One more than the largest node id.
+    #[inline]
     pub fn max_nid(&self) -> Nid {
         self.nat_blocks() * nat::ENTRIES_PER_BLOCK as u32
     }
@@ -316,6 +319,7 @@ impl Geometry {
     }
 
     /// Whether `nid` can name a node of this volume (reserved numbers do not).
+    #[inline]
     pub fn is_nid(&self, nid: Nid) -> bool {
         nid >= self.root_ino && nid < self.max_nid()
     }

@@ -30,6 +30,8 @@ struct ClusterAt<'p> {
 /// What a cluster is found to be.
 enum Judged {
     Plain,
+    /// A plain one that was marked as compressed.
+    Unmarked,
     /// It stays as it is, but for addresses. `saved`: its slots that name no block.
     Sound {
         saved: u64,
@@ -47,8 +49,8 @@ impl ClusterAt<'_> {
         slots: &mut [U32],
         compression: Compression,
     ) -> io::Result<Judged> {
-        let cluster = addresses(slots);
-        let found = match Cluster::of(&cluster) {
+        let named = addresses(slots);
+        let found = match Cluster::of(&named) {
             Ok(Cluster::Plain) => return Ok(Judged::Plain),
             Ok(found) => found,
             Err(wrong) => {
@@ -56,21 +58,23 @@ impl ClusterAt<'_> {
                 return Ok(filled.unwrap_or_else(|| Judged::Wrong(Code::ClusterPlace, wrong.to_owned())));
             }
         };
-        let pages = slots.len();
-        let sound = |is_changed| Judged::Sound { saved: found.saved(pages), is_changed };
-        if j.unreadable_data(f, &cluster, self.page, self.place)? {
-            return Ok(sound(false));
-        }
-        let Some(wrong) = j.expand(compression, &cluster, found)? else { return Ok(sound(false)) };
-        if let Some(filled) = self.fill(j, slots, compression)? {
-            return Ok(filled);
-        }
+        // Before its content counts: that of another file expands too.
         for (i, slot) in slots.iter_mut().enumerate() {
             *slot = home(j, self.owner.behind(i), self.page + i as u64, slot.get(), self.place)?.0.into();
         }
         let mended = addresses(slots);
-        if mended != cluster && j.expand(compression, &mended, found)?.is_none() {
-            return Ok(sound(true));
+        let (pages, is_changed) = (slots.len(), mended != named);
+        let sound = || Judged::Sound { saved: found.saved(pages), is_changed };
+        if j.unreadable_data(f, &mended, self.page, self.place)? {
+            return Ok(sound());
+        }
+        let wrong = j.expand(compression, &mended, found)?;
+        if (is_changed || wrong.is_some()) && self.is_plain(j, slots)? {
+            return Ok(Judged::Unmarked);
+        }
+        let Some(wrong) = wrong else { return Ok(sound()) };
+        if let Some(filled) = self.fill(j, slots, compression)? {
+            return Ok(filled);
         }
         for (i, &addr) in mended.iter().enumerate().filter(|(_, addr)| is_block(**addr)) {
             let is_in_main = j.image.g.in_main(addr);
@@ -84,14 +88,38 @@ impl ClusterAt<'_> {
                 "{place} ({name:?}): cluster at page {page}: its checksum is right with {bit} flipped"
             );
             j.findings.add(Code::ClusterBit, text);
-            return Ok(sound(mended != cluster));
+            return Ok(sound());
         }
         let text = format!("{place} ({name:?}): cluster at page {page}: {wrong}; it stays where it is");
         j.findings.add(Code::ClusterDamaged, text);
-        Ok(sound(mended != cluster))
+        Ok(sound())
     }
 
-    /// Fills slots that name nothing with blocks that are theirs, where the cluster is whole with them.
+    /// Takes the mark away from a cluster that is not compressed, and fills its slots: one that is has no block of its
+    /// first page.
+    fn is_plain(&self, j: &mut Judgement<'_>, slots: &mut [U32]) -> io::Result<bool> {
+        let Some(first) = self.theirs(j, 0)? else { return Ok(false) };
+        slots[0] = first.into();
+        for (i, slot) in slots.iter_mut().enumerate().skip(1) {
+            if !is_block(slot.get()) {
+                *slot = self.theirs(j, i)?.unwrap_or(slot.get()).into();
+            }
+        }
+        let text = format!(
+            "{}: cluster at page {}: it is marked as compressed, but block {first} is in use, and its summary names that page",
+            self.place, self.page
+        );
+        j.findings.add(Code::AddressMissing, text);
+        Ok(true)
+    }
+
+    /// The block in use that nobody names, and that is of one of its slots.
+    fn theirs(&self, j: &mut Judgement<'_>, slot: usize) -> io::Result<Option<BlockAddr>> {
+        let unnamed = Missing(&mut j.image).unnamed_block(self.owner.behind(slot))?;
+        Ok(unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)))
+    }
+
+    /// Fills slots that name no block with blocks that are theirs, where the cluster is whole with them.
     fn fill(
         &self,
         j: &mut Judgement<'_>,
@@ -99,9 +127,10 @@ impl ClusterAt<'_> {
         compression: Compression,
     ) -> io::Result<Option<Judged>> {
         let mut cluster = addresses(slots);
-        for (i, addr) in cluster.iter_mut().enumerate().filter(|(_, addr)| **addr == NULL_ADDR) {
-            let unnamed = Missing(&mut j.image).unnamed_block(self.owner.behind(i))?;
-            *addr = unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)).unwrap_or(NULL_ADDR);
+        for (i, addr) in
+            cluster.iter_mut().enumerate().filter(|(_, addr)| [NULL_ADDR, NEW_ADDR].contains(addr))
+        {
+            *addr = self.theirs(j, i)?.unwrap_or(*addr);
         }
         if cluster == addresses(slots) {
             return Ok(None);
@@ -147,6 +176,10 @@ impl Judgement<'_> {
                     continue;
                 }
                 Judged::Plain => continue,
+                Judged::Unmarked => {
+                    changed = true;
+                    continue;
+                }
                 Judged::Wrong(code, wrong) => (code, wrong),
             };
             let name = &f.name;

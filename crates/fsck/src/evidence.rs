@@ -20,16 +20,10 @@ use medfs_format::flip::Bit;
 use medfs_format::node::{self, Advise, EXTRA_ISIZE, FileKind, Inline, RawDirectNode, RawInode};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid, is_block};
 use std::io;
-use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 /// Slots with something in them that are asked about.
 const ASKED: u32 = 64;
-
-/// Whether all of an inode before its addresses is zeros: its first sector was lost, and with it how it is divided.
-pub(crate) fn has_blank_head(inode: &RawInode) -> bool {
-    inode.as_bytes()[..offset_of!(RawInode, i_addr)].iter().all(|&byte| byte == 0)
-}
 
 /// What an inode's slots are, taken for addresses.
 #[derive(Debug, Default)]
@@ -56,11 +50,16 @@ pub(crate) enum Sense {
     Contradicts(String),
 }
 
+/// Whether the checksum of an inode is wrong, on a volume whose inodes have one.
+pub(crate) fn has_wrong_checksum(inode: &RawInode, seed: Option<u32>) -> bool {
+    let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
+    seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
+}
+
 impl Rules {
     /// Whether the inode's checksum is wrong.
     pub(crate) fn is_doubtful(&self, inode: &RawInode) -> bool {
-        let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
-        self.seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
+        has_wrong_checksum(inode, self.seed)
     }
 
     /// Turns the bit of an inode block back that alone explains a wrong checksum.

@@ -17,7 +17,7 @@ use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
 use medfs_format::summary::{RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use zerocopy::FromZeros;
 
@@ -50,7 +50,7 @@ pub(crate) struct Image<'d> {
     pub(crate) unflipped: Vec<(BlockAddr, Box<Block>)>,
     /// First block of the pack and its payload, as one run of bytes.
     pub(crate) cp: Vec<u8>,
-    pub(crate) nat_journal: HashMap<Nid, RawNatEntry>,
+    pub(crate) nat_journal: BTreeMap<Nid, RawNatEntry>,
     pub(crate) sit_journal: HashMap<SegNo, RawSitEntry>,
     /// Whether the journals are empty because they are lost, as far as can be said.
     pub(crate) journals_may_be_lost: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Image<'d> {
     /// What the volume has been written in its life.
     pub(crate) written: RawExtraInfo,
     /// NAT entries that differ from the volume's, to be written by a repair.
-    pub(crate) nat_changes: HashMap<Nid, RawNatEntry>,
+    pub(crate) nat_changes: BTreeMap<Nid, RawNatEntry>,
     /// Whether there was no checkpoint, so that the header is reckoned.
     pub(crate) reckoned: bool,
     /// The blocks of direct nodes that are lost, each with its slot, once they were wanted.
@@ -153,14 +153,12 @@ impl Image<'_> {
         let mut block = self.cache.medium.read(addr)?;
         let first = index * nat::ENTRIES_PER_BLOCK as u32;
         let mut changed = self.cache.medium.is_unreadable(addr);
-        if !self.nat_journal.is_empty() || !self.nat_changes.is_empty() {
-            let raw: &mut RawNatBlock = block.view_mut();
-            for (i, slot) in raw.entries.iter_mut().enumerate() {
-                let nid = first + i as u32;
-                if let Some(e) = self.nat_changes.get(&nid).or_else(|| self.nat_journal.get(&nid)) {
-                    changed = true;
-                    *slot = *e;
-                }
+        let here = first..first + nat::ENTRIES_PER_BLOCK as u32;
+        let raw: &mut RawNatBlock = block.view_mut();
+        for newer in [&self.nat_journal, &self.nat_changes] {
+            for (nid, entry) in newer.range(here.clone()) {
+                changed = true;
+                raw.entries[(nid - first) as usize] = *entry;
             }
         }
         Ok((block, changed))

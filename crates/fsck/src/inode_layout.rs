@@ -2,7 +2,8 @@
 
 use foldhash::HashMap;
 use medfs_format::node::{Inline, RawInode};
-use medfs_format::{Block, Ino};
+use medfs_format::{Block, Ino, xattr};
+use std::ops::Range;
 
 /// How an inode divides its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,10 +41,23 @@ impl Layout {
 
     /// How many bytes of inline attributes an inode has.
     pub(crate) fn inline_xattr_bytes(self, flexible: bool) -> usize {
+        self.inline_xattr_range(flexible).len()
+    }
+
+    /// Where in its block an inode has its inline attributes.
+    fn inline_xattr_range(self, flexible: bool) -> Range<usize> {
         let mut block = Block::boxed();
         let inode: &mut RawInode = block.view_mut();
         self.set(inode);
-        inode.slots(flexible).inline_xattr_range().len()
+        inode.slots(flexible).inline_xattr_range()
+    }
+
+    /// Inline attributes, whole, where an inode so divided has them in what is left of it.
+    pub(crate) fn attributes_in(self, left: &Block, ino: Ino, flexible: bool) -> Option<Range<usize>> {
+        let range = self.inline_xattr_range(flexible);
+        let area = &left.0[range.clone()];
+        let begins = area.get(..4)? == xattr::XATTR_MAGIC.to_le_bytes();
+        (begins && xattr::parse(area, ino.into()).is_ok()).then_some(range)
     }
 }
 

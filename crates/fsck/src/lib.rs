@@ -26,6 +26,7 @@ mod evidence;
 mod file;
 mod finding;
 mod foreign;
+mod head;
 mod image;
 mod in_force;
 mod inode;

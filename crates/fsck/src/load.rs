@@ -15,7 +15,7 @@ use foldhash::{HashMap, HashMapExt};
 use medfs_format::checkpoint::{CpFlags, RawOrphanBlock};
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo};
 use medfs_format::superblock::RawSuperblock;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl<'d> Image<'d> {
     pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
@@ -38,13 +38,13 @@ impl<'d> Image<'d> {
             pack,
             cp,
             unflipped,
-            nat_journal: HashMap::new(),
+            nat_journal: BTreeMap::new(),
             sit_journal: HashMap::new(),
             journals_may_be_lost: true,
             cursegs: Vec::new(),
             orphans: Vec::new(),
             written: RawExtraInfo::default(),
-            nat_changes: HashMap::new(),
+            nat_changes: BTreeMap::new(),
             lost_blocks: None,
             all_summaries: false,
             lost_files: None,

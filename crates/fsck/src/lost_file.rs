@@ -15,8 +15,8 @@ use crate::remains::{BELOW_INODE, Extent, Remains};
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::dentry::{Area, AreaLayout, HIDDEN_LIST};
 use medfs_format::node::{
-    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline, RawInode,
-    footer,
+    DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
+    MAX_INLINE_XATTR_ADDRS, RawInode, footer,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::xattr::{self, HEADER_SIZE, NameIndex, XattrEntry};
@@ -67,7 +67,9 @@ impl Maker<'_, '_> {
         inode.i_pino = parent.into();
         inode.i_namelen = (name.len() as u32).into();
         inode.i_name[..name.len()].copy_from_slice(name);
-        let Some(cuts) = self.fill_slots(&remains, compact.as_ref(), inode)? else { return Ok(None) };
+        let Some((cuts, keeps)) = self.fill_slots(&remains, compact.as_ref(), inode)? else {
+            return Ok(None);
+        };
         for &(offset, nid) in &remains.nodes {
             if let Some(at) = BELOW_INODE.iter().position(|below| *below == offset) {
                 inode.i_nid[at] = nid.into();
@@ -88,7 +90,7 @@ impl Maker<'_, '_> {
             .collect();
         self.image.sign(&mut block, ino, ino, 0);
         cuts.into_iter().for_each(|cut| self.cuts.add(ino, cut.start, cut.end - cut.start));
-        self.tell_remains(ino, &remains, &extent, (slots.addrs(), &held), place);
+        self.tell_remains(ino, &remains, &extent, (slots.addrs(), &held), keeps, place);
         self.anew.files.insert(ino);
         let new = if self.fix { self.replace_inode(ino, &mut block)? } else { None };
         if new.is_none() {
@@ -119,14 +121,14 @@ impl Maker<'_, '_> {
         self.has_zones() && parent == self.image.g.root_ino && name == HIDDEN_LIST
     }
 
-    /// Divides an inode, and fills its slots with the addresses that it had; pages of which nothing can be told.
-    /// `None` where it cannot be told how the file was stored.
+    /// Divides an inode, and fills its slots with the addresses that it had; pages of which nothing can be told, and
+    /// whether it keeps inline attributes. `None` where it cannot be told how the file was stored.
     fn fill_slots(
         &mut self,
         remains: &Remains,
         compact: Option<&BTreeSet<u32>>,
         inode: &mut RawInode,
-    ) -> io::Result<Option<Vec<Range<u64>>>> {
+    ) -> io::Result<Option<(Vec<Range<u64>>, bool)>> {
         let flexible = self.rules.flexible();
         let mut addrs = vec![NULL_ADDR; DEF_ADDRS_PER_INODE];
         let in_inode = |(slot, _): &&(u16, BlockAddr)| usize::from(*slot) < DEF_ADDRS_PER_INODE;
@@ -147,6 +149,12 @@ impl Maker<'_, '_> {
         let name = &inode.i_name[..inode.i_namelen.get() as usize];
         let layout = self.layout_of(remains, name, cluster, compact.is_some())?;
         layout.set(inode);
+        let left = remains.left.as_ref();
+        let kept = left.and_then(|left| Some((left, layout.attributes_in(left, remains.ino, flexible)?)));
+        if let Some((left, range)) = kept.clone() {
+            inode.as_mut_bytes()[range.clone()].copy_from_slice(&left.0[range]);
+            inode.i_inline |= Inline::XATTR.bits();
+        }
         if compression.is_none() && self.anew.compresses {
             let Judgement { image, compressors, .. } = &mut **self;
             if !(LostClusters { image, compressors }).is_place_sure(remains, layout.area(flexible))? {
@@ -163,7 +171,7 @@ impl Maker<'_, '_> {
         for (slot, addr) in addrs.into_iter().enumerate().take(slots.addrs()) {
             inode.i_addr[slots.extra + slot] = addr.into();
         }
-        if let Some(pages) = compact.filter(|_| add_zone(inode, flexible)) {
+        if let Some(pages) = compact.filter(|_| kept.is_some() || add_zone(inode, flexible)) {
             // A page that is made of zeros has no block, and its slot is reserved.
             for slot in pages.iter().map(|&page| page as usize).filter(|&page| page < slots.addrs()) {
                 let addr = &mut inode.i_addr[slots.extra + slot];
@@ -172,7 +180,7 @@ impl Maker<'_, '_> {
                 }
             }
         }
-        Ok(Some(cuts))
+        Ok(Some((cuts, kept.is_some())))
     }
 
     fn tell_remains(
@@ -181,6 +189,7 @@ impl Maker<'_, '_> {
         remains: &Remains,
         extent: &Extent,
         (area, held): (usize, &BTreeSet<u64>),
+        keeps: bool,
         place: &str,
     ) {
         let own = extent.pages.min(area as u64);
@@ -190,10 +199,11 @@ impl Maker<'_, '_> {
         };
         let mut text = format!(
             "{place}: inode {ino} is lost; a repair makes it again from {} and {}, with a size up to its last page, \
-             {}; mode, owner, times and attributes are lost",
+             {}; mode, owner, times{} are lost",
             counted(remains.nodes.len() as u64, "node"),
             counted(remains.blocks.len() as u64, "block"),
             extent.pages * BLOCK_SIZE as u64,
+            if keeps { "" } else { " and attributes" },
         );
         if !missing.is_empty() {
             let bytes = missing.len() as u64 * BLOCK_SIZE as u64;
@@ -202,7 +212,7 @@ impl Maker<'_, '_> {
         if remains.lost_nodes > 0 {
             text += &format!("; what {} led to is missing", counted(remains.lost_nodes, "node"));
         }
-        if self.has_zones() {
+        if self.has_zones() && !keeps {
             text += "; what deltas in the inode changed or added is lost";
         }
         self.findings.add(Code::FileRebuilt, text);
@@ -225,6 +235,9 @@ impl Maker<'_, '_> {
             self.anew.layouts = Some(self.layouts_of_others()?);
         }
         let has_nodes = !remains.nodes.is_empty();
+        if let Some(known) = remains.left.as_ref().and_then(|left| self.layout_of_left(left, remains.ino)) {
+            return Ok(known);
+        }
         let old = if has_nodes { self.old_layout(remains.ino, name)? } else { None };
         let (alike, unlike): (Vec<_>, Vec<_>) =
             self.anew.layouts.iter().flatten().partition(|known| known.has_nodes == has_nodes);
@@ -254,6 +267,17 @@ impl Maker<'_, '_> {
         let sizes = if self.rules.flexible() { [0, DEFAULT_INLINE_XATTR_ADDRS as u16] } else { [0, 0] };
         let inline = [extra, extra | Inline::XATTR];
         [0, 1].map(|i| Layout { inline: inline[i].bits(), extra_isize, inline_xattr: sizes[i] })
+    }
+
+    /// The layout of an inode without its head: attributes are whole at one place alone.
+    fn layout_of_left(&self, left: &Block, ino: Ino) -> Option<Layout> {
+        let flexible = self.rules.flexible();
+        let [_, with] = self.possible_layouts();
+        let most = if flexible { MAX_INLINE_XATTR_ADDRS as u16 } else { 0 };
+        let mut fitting = (0..=most)
+            .map(|inline_xattr| Layout { inline_xattr, ..with })
+            .filter(|layout| layout.attributes_in(left, ino, flexible).is_some());
+        fitting.next().filter(|_| fitting.next().is_none())
     }
 
     /// The layouts of the volume's files, those of most of them first.

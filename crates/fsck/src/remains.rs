@@ -6,13 +6,12 @@
 //!
 //! Memory: an entry for each node of a lost inode, of which one pass takes [`MAX_NODES`].
 
-use crate::evidence::has_blank_head;
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, first_page, node_kind};
-use medfs_format::{BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
+use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -28,6 +27,8 @@ pub(crate) struct Remains {
     pub(crate) ino: Ino,
     /// Where the inode was.
     pub(crate) addr: BlockAddr,
+    /// What is left of it, where only its head is lost.
+    pub(crate) left: Option<Box<Block>>,
     /// Its nodes but that of attributes, by their places in its tree; lost ones too, where these are known.
     pub(crate) nodes: Vec<(u32, Nid)>,
     /// How many of its nodes are lost, with their places.
@@ -89,9 +90,11 @@ impl Image<'_> {
         nodes.dedup_by_key(|(offset, _)| *offset);
         let is_dense = !blocks.is_empty() && blocks.iter().zip(0..).all(|((slot, _), at)| *slot == at);
         let lost_nodes = self.place_lost(&mut nodes, lost, is_dense)?;
+        let left = if self.blank.contains(&ino) { Some(self.cache.read(addr)?) } else { None };
         Ok((!blocks.is_empty() || !nodes.is_empty()).then_some(Remains {
             ino,
             addr,
+            left,
             nodes,
             lost_nodes,
             blocks,
@@ -235,19 +238,4 @@ impl Image<'_> {
         }
         Ok(pages)
     }
-}
-
-/// Takes an inode whose head is zeros for lost, where blocks or nodes of its file tell more than it does.
-pub(crate) fn is_without_head(image: &mut Image<'_>, ino: Ino, inode: &RawInode) -> io::Result<bool> {
-    if !has_blank_head(inode) {
-        return Ok(false);
-    }
-    // What was found of other lost files is found again.
-    (image.lost_blocks, image.lost_files) = (None, None);
-    image.blank.insert(ino);
-    let has_remains = image.has_remains(ino)?;
-    if !has_remains {
-        image.blank.remove(&ino);
-    }
-    Ok(has_remains)
 }

@@ -1,8 +1,8 @@
 //! The root directory, without which nothing has a name: where its inode is lost it is made anew, empty, and
 //! what says that it was in it goes back to it ([`crate::lost`]).
 
-use crate::evidence::has_blank_head;
 use crate::finding::Code;
+use crate::head::has_blank_head;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
 use medfs_format::node::{FileKind, RawInode, footer};

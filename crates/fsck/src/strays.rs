@@ -15,6 +15,7 @@
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
+use crate::evidence::has_wrong_checksum;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt, HashSet};
@@ -51,6 +52,8 @@ pub(crate) struct Strays {
 pub(crate) struct Stray {
     /// When it was written.
     version: u32,
+    /// Nothing denies that it is the node: the checksum of an inode is of its number too.
+    sound: bool,
     /// SIT says that the block is in use, rather than nothing.
     valid: bool,
     addr: BlockAddr,
@@ -151,6 +154,7 @@ impl Image<'_> {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
+        self.leave_out_others(&mut strays)?;
         let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
         let mut unsaid = false;
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
@@ -281,7 +285,10 @@ impl Image<'_> {
                 continue;
             }
             // Also where SSA and NAT agree: a node that was written to a wrong place is there all the same.
-            let f = *footer(self.cache.get(addr)?);
+            let seed = self.inode_seed();
+            let block = self.cache.get(addr)?;
+            let f = *footer(block);
+            let sound = f.nid != f.ino || !has_wrong_checksum(block.view(), seed);
             if !valid {
                 self.cache.medium.tell_unreadable(addr); // nobody may need it
             }
@@ -292,9 +299,29 @@ impl Image<'_> {
             {
                 continue;
             }
-            let stray = Stray { valid, version: f.cp_ver.get() as u32, addr, ino };
+            let stray = Stray { version: f.cp_ver.get() as u32, sound, valid, addr, ino };
             if strays.len() < MAX_STRAYS || strays.contains_key(&nid) {
                 strays.entry(nid).and_modify(|s| *s = stray.max(*s)).or_insert(stray);
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out inodes with a wrong checksum whose block the NAT knows as another node's: the sector of the footer is
+    /// that of this one.
+    fn leave_out_others(&mut self, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
+        let doubted = strays.iter().filter(|(_, stray)| !stray.sound);
+        let doubted: HashMap<BlockAddr, Nid> = doubted.map(|(nid, stray)| (stray.addr, *nid)).collect();
+        if doubted.is_empty() {
+            return Ok(());
+        }
+        for index in 0..self.g.nat_blocks() {
+            let (block, _) = self.nat_block(index)?;
+            let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            for (entry, nid) in block.view::<RawNatBlock>().entries.iter().zip(first..) {
+                if let Some(&stray) = doubted.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
+                    strays.remove(&stray);
+                }
             }
         }
         Ok(())

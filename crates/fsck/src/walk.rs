@@ -16,7 +16,6 @@ use crate::judgement::{Judgement, mend};
 use crate::mend::Held;
 use crate::names::own_name;
 use crate::reach::{Links, Pending, Verdict, Via};
-use crate::remains::is_without_head;
 use crate::space::{Owner, has_no_addresses};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
@@ -94,11 +93,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
-        if via == Via::Dentry(Some(FileKind::Regular)) && is_without_head(&mut self.image, ino, block.view())?
-        {
-            return reject(self, Code::Inode, format!("inode {ino}: its first sector is zeros"));
-        }
         let named = if let Via::Dentry(kind) = via { kind } else { None };
+        if let Some(why) = self.why_headless(ino, block.view(), named)? {
+            return reject(self, Code::Inode, format!("inode {ino}: {why}"));
+        }
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }

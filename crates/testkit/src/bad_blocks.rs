@@ -28,7 +28,7 @@ mod rescue;
 
 use crate::harness::guarded;
 use crate::model::Model;
-use crate::observe::observe;
+use crate::observe::{observe, observe_but};
 use crate::volume::test_clock;
 use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
@@ -377,7 +377,7 @@ impl Volume {
 
     /// Repairs what these hits, and maybe an interrupted repair, left of a copy, and judges it.
     fn end(&self, hits: &[(Target, Damage)], dev: &Arc<FaultDevice<MemDevice>>) -> Result<(), Failure> {
-        let done = guarded(|| Self::repaired(dev).map_err(|f| f.to_string()));
+        let done = guarded(|| Self::repaired(dev, &self.torn(hits)).map_err(|f| f.to_string()));
         let found = match done {
             Ok(found) => found,
             Err(e) if e.starts_with("panicked") => return fail("panic", e),
@@ -436,9 +436,19 @@ impl Volume {
         self.block(*alike.choose(rng).expect("the block itself is one"))
     }
 
-    /// Repairs a device as the command does, and reads what is then on it.
-    pub fn repaired(dev: &Arc<FaultDevice<MemDevice>>) -> Result<Model, Failure> {
-        let options = Options { max_findings: 20 };
+    /// The files of which a part of a node is another one's or zeros, beside other damage. A cluster or the target
+    /// of a link that is damaged with it stays where it is: reading it is an error.
+    fn torn(&self, hits: &[(Target, Damage)]) -> BTreeSet<Ino> {
+        let is_torn = |damage: &Damage| matches!(damage, Damage::Torn | Damage::TornOlder);
+        let torn: Vec<u64> = hits.iter().filter(|hit| is_torn(&hit.1)).map(|hit| hit.0.block).collect();
+        let is_one = |own: &BTreeSet<u64>| hits.len() > 1 && torn.iter().any(|block| own.contains(block));
+        self.own.iter().filter(|(_, own)| is_one(own)).map(|(ino, _)| *ino).collect()
+    }
+
+    /// Repairs a device as the command does, and reads what is then on it; `torn` may fail to be read.
+    pub fn repaired(dev: &Arc<FaultDevice<MemDevice>>, torn: &BTreeSet<Ino>) -> Result<Model, Failure> {
+        let is_shown = std::env::var_os("MEDFS_SHOW").is_some();
+        let options = Options { max_findings: if is_shown { 2000 } else { 20 } };
         let brief = |findings: &[medfs_fsck::Finding]| {
             findings.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(" | ")
         };
@@ -448,7 +458,7 @@ impl Volume {
                 Err(RepairError::Io(e)) => return fail("repair", e),
                 Err(e) => return fail("repair", e),
             };
-            if std::env::var_os("MEDFS_SHOW").is_some() {
+            if is_shown {
                 repaired.before.findings.iter().for_each(|finding| println!("turn {turn}: {finding}"));
             }
             if !repaired.after.is_clean() {
@@ -470,7 +480,7 @@ impl Volume {
             }
         }
         let volume = open(dev.clone(), true).or_else(|e| fail("mount", e))?;
-        let found = observe(&volume).or_else(|e| fail("observe", e))?;
+        let found = observe_but(&volume, torn).or_else(|e| fail("observe", e))?;
         volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
         Ok(found)
     }

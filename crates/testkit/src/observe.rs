@@ -3,7 +3,7 @@
 use crate::model::{Id, Inode, Model, PAGE, ROOT, USER_FLAGS};
 use crate::subject::{FileSystem, list};
 use medfs::{Attr, Error, FileKind, Ino, NewFile, Posix, Seek};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files up to this size are read as a whole, larger ones where they say that there is data.
 const READ_WHOLE: u64 = 256 << 10;
@@ -19,6 +19,11 @@ pub(crate) fn failed(what: impl std::fmt::Display) -> impl FnOnce(Error) -> Stri
 
 /// Reads the tree. An error is a broken promise: nothing in a mounted file system may fail to be read.
 pub fn observe(fs: &dyn FileSystem) -> Result<Model, String> {
+    observe_but(fs, &BTreeSet::new())
+}
+
+/// The same, of a volume on which these files may fail to be read: they are shown without content then.
+pub fn observe_but(fs: &dyn FileSystem, damaged: &BTreeSet<Ino>) -> Result<Model, String> {
     let root = fs.getattr(fs.root()).map_err(failed("getattr of the root"))?;
     let mut model = Model::new(inode(fs, &root, "/")?);
     let mut known: BTreeMap<Ino, Id> = BTreeMap::from([(root.ino, ROOT)]);
@@ -40,7 +45,11 @@ pub fn observe(fs: &dyn FileSystem) -> Result<Model, String> {
                 }
                 Some(&id) => id,
                 None => {
-                    let id = model.add(inode(fs, &attr, &path)?);
+                    let read = inode(fs, &attr, &path);
+                    let id = model.add(match damaged.contains(&child) {
+                        true => read.unwrap_or_else(|_| bare(&attr)),
+                        false => read?,
+                    });
                     known.insert(child, id);
                     if attr.kind == FileKind::Directory {
                         todo.push((id, child, ino, path));
@@ -116,13 +125,19 @@ fn entries(
     Ok(found.into_iter().map(|(name, (ino, kind))| (name, ino, kind)).collect())
 }
 
-/// Reads everything about an inode but its entries.
-pub(crate) fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> {
+/// What the attributes of an inode say.
+fn bare(attr: &Attr) -> Inode {
     let Attr { ino, kind, perm, uid, gid, rdev, .. } = *attr;
     let mut inode = Inode::new(ino, &NewFile { kind, perm, umask: 0, uid, gid, rdev });
     inode.nlink = attr.nlink;
     inode.mtime = Some(attr.mtime);
     inode.flags = attr.flags & USER_FLAGS;
+    inode
+}
+
+/// Reads everything about an inode but its entries.
+pub(crate) fn inode(fs: &dyn FileSystem, attr: &Attr, path: &str) -> Result<Inode, String> {
+    let (ino, kind, mut inode) = (attr.ino, attr.kind, bare(attr));
     if kind == FileKind::Symlink {
         inode.target = fs.readlink(ino).map_err(failed(format_args!("readlink of {path}")))?;
     } else {

@@ -23,7 +23,7 @@ use medfs_testkit::volume::test_clock;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -652,7 +652,7 @@ fn table_beside_fsck_f2fs() {
                     fsck_f2fs(damaged.inner(), unreadable.as_slice()).expect("packages f2fs-tools and gcc");
                 still.into_iter().for_each(|block| lose(&theirs, block));
                 // What a repair could not finish is counted as it is.
-                let _ = Volume::repaired(&damaged);
+                let _ = Volume::repaired(&damaged, &BTreeSet::new());
                 let row = rows.entry(target.part).or_default();
                 row.0 += 1;
                 if std::env::var_os("MEDFS_SHOW").is_some() {
@@ -681,7 +681,7 @@ fn files_of_a_directory_block_written_as_it_was_count_as_kept() {
         volume.targets.iter().find(|t| t.part == Part::Dentries).copied().expect("a directory's block");
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let damaged = Arc::new(volume.damaged(&[(target, Damage::Unreadable)], &mut rng));
-    Volume::repaired(&damaged).expect("the repair");
+    Volume::repaired(&damaged, &BTreeSet::new()).expect("the repair");
     let kept = Kept::count(volume.shown(), &Arc::new(left_of(&damaged, Some(target.block))));
     assert!(kept.in_place > 20 && kept.lost == 0, "{kept:?}");
 }

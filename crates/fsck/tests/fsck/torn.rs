@@ -6,6 +6,7 @@ use crate::medium::{addr_of, checked, node_addr, opened, repaired};
 use medfs::{FallocateMode, FileKind, Files, Ino, NewFile, PastDamage, Piece, Volume};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
+use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodePath, first_page};
 use medfs_format::superblock::RawSuperblock;
@@ -370,4 +371,140 @@ fn who_copies_files_learns_that_addresses_are_missing() {
     });
     read.expect("it can be read");
     assert_eq!((wrong, PastDamage::of(&v).blocks_missing(one).expect("it reads")), (0, 0));
+}
+
+/// The head of another file names that one's blocks, and has its owner.
+#[test]
+fn a_file_with_the_head_of_another_keeps_its_pages_and_takes_nothing_of_it() {
+    for features in FEATURE_SETS {
+        let (dev, [(one, expected), (two, other)]) = volume(features);
+        let (inode_at, of_other) =
+            (nodes(&dev, one)[0], read_block(&dev, nodes(&dev, two)[0]).expect("memory"));
+        let dev = torn(&dev, inode_at, 0, &of_other);
+        let mended = repaired(&dev);
+        assert!(mended.before.has(Code::FileRebuilt), "{features:?}: {:?}", mended.before.findings);
+        assert_eq!(mended.after.findings, [], "{features:?}");
+        same(&content(&dev, one, PAGES), &expected, features, &mended);
+        same(&content(&dev, two, PAGES), &other, features, &mended);
+        let v = opened(Arc::new(dev));
+        assert_eq!(v.getattr(one).expect("there").perm, 0o600, "nobody knows who might read it");
+    }
+}
+
+/// It has no blocks of its own that the summaries know, as they are lost.
+#[test]
+fn a_file_with_the_head_of_another_takes_no_block_of_it_where_summaries_are_lost() {
+    let dev = Arc::new(formatted(128, FEATURE_SETS[0]).snapshot());
+    let v = opened(dev.clone());
+    let files = ["one", "two"].map(|name| {
+        let ino = v.create(v.root(), name.as_bytes(), &new(FileKind::Regular)).expect("create").ino;
+        v.write(ino, 0, &name.as_bytes().repeat(5000)).expect("write");
+        v.release(ino, 1);
+        ino
+    });
+    v.sync().expect("sync");
+    let addr = addr_of(&dev.snapshot(), files[1], 0);
+    v.close().expect("closed");
+    drop(v);
+    let of_other = read_block(&*dev, node_addr(&dev, files[1])).expect("memory");
+    let dev = torn(&dev, node_addr(&dev, files[0]), 0, &of_other);
+    let sb = read_block(&dev, 0).expect("memory");
+    let g = RawSuperblock::in_block(&sb).validate().expect("a superblock");
+    dev.write(g.ssa_block(g.segno(addr)).into(), &[&Block::ZERO], META).expect("memory");
+    for start in [0, 1].map(|pack| u64::from(g.cp_pack(pack))) {
+        let head = read_block(&dev, start).expect("memory");
+        let blocks = RawCheckpoint::in_block(&head).cp_pack_total_block_count.get();
+        for at in 1..u64::from(blocks.max(2) - 1) {
+            dev.write(start + at, &[&Block::ZERO], META).expect("memory");
+        }
+    }
+    let mended = repaired(&dev);
+    assert_eq!(mended.after.findings, []);
+    let v = opened(Arc::new(dev));
+    let mut bytes = vec![0; 15000];
+    v.read(files[1], 0, &mut bytes).expect("read");
+    assert!(bytes == b"two".repeat(5000), "{:?}", mended.before.findings);
+    let one = v.lookup(v.root(), b"one").map(|attr| {
+        let mut bytes = vec![0; 15000];
+        v.read(attr.ino, 0, &mut bytes).map(|_| bytes)
+    });
+    assert!(one.is_err() || matches!(one, Ok(Ok(bytes)) if bytes != b"two".repeat(5000)));
+}
+
+#[test]
+fn deltas_in_an_inode_that_lacks_its_first_sector_are_kept() {
+    for (pages, deltas) in [(300, &[3, 200][..]), (2000, &[1500, 3])] {
+        let (dev, ino, _, now) = delta_volume(pages, deltas);
+        let dev = torn(&dev, node_addr(&dev, ino), 0, &Block::boxed());
+        let mended = repaired(&dev);
+        assert!(mended.before.has(Code::FileRebuilt), "{:?}", mended.before.findings);
+        assert_eq!(mended.after.findings, [], "{pages} pages");
+        same(&content(&dev, ino, pages), &now, &format!("{pages} pages"), &mended);
+    }
+}
+
+/// Where a short link led was in the sector.
+#[test]
+fn a_link_that_lost_its_target_is_told_as_lost() {
+    for features in FEATURE_SETS {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        let long = [b'x'; 3000];
+        let [short, long_link] = [&b"somewhere"[..], &long]
+            .map(|to| v.symlink(v.root(), &to[..4], to, 0, 0).expect("symlink").ino);
+        v.close().expect("closed");
+        drop(v);
+        let dev = torn(&dev, node_addr(&dev, short), 0, &Block::boxed());
+        let mended = repaired(&dev);
+        assert_eq!((mended.before.losses.lost, mended.after.findings.len()), (1, 0), "{features:?}");
+        let v = opened(Arc::new(dev));
+        assert!(v.lookup(v.root(), b"some").is_err(), "{features:?}");
+        assert_eq!(v.readlink(long_link).expect("the other one"), long);
+    }
+}
+
+/// A mark and a block of another file's cluster, which can be expanded, in the place of a page that is not compressed.
+#[test]
+fn a_cluster_that_another_file_marks_as_compressed_is_what_its_summaries_say() {
+    let (dev, file, expected) = compressed_volume(40);
+    let dev = Arc::new(dev);
+    let v = opened(dev.clone());
+    let noise = v.create(v.root(), b"noise", &new(FileKind::Regular)).expect("create").ino;
+    v.set_flags(noise, medfs::FileFlags::COMPR).expect("chattr +c");
+    let mut bytes = vec![0; 8 * PAGE];
+    Xoshiro256PlusPlus::seed_from_u64(3).fill_bytes(&mut bytes);
+    v.write(noise, 0, &bytes).expect("write");
+    v.close().expect("closed");
+    drop(v);
+    let at = node_addr(&dev, noise);
+    let theirs = [0, 1, 2, 3].map(|page| addr_of(&dev, file, page));
+    assert_eq!(theirs[0], medfs_format::COMPRESS_ADDR);
+    for filled in [1, 4] {
+        let dev = dev.snapshot();
+        let mut block = read_block(&dev, at).expect("memory");
+        let inode: &mut RawInode = block.view_mut();
+        let extra = inode.slots(true).extra;
+        for (slot, addr) in theirs.iter().enumerate().take(filled) {
+            inode.i_addr[extra + slot] = (*addr).into();
+        }
+        dev.write(at, &[&block], META).expect("memory");
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("{filled} slots"));
+        same(&content(&dev, noise, 8), &bytes, &format!("{filled} slots"), &mended);
+        same(&content(&dev, file, 40), &expected, &format!("{filled} slots"), &mended);
+    }
+}
+
+/// Another inode has the footer of one that is lost: its checksum tells.
+#[test]
+fn a_lost_inode_is_not_another_one_with_its_footer() {
+    let (dev, [(one, expected), (two, other)]) = volume(FEATURE_SETS[1]);
+    let [at, theirs] = [one, two].map(|ino| nodes(&dev, ino)[0]);
+    let of_one = read_block(&dev, at).expect("memory");
+    let dev = torn(&dev, theirs, 7, &of_one);
+    dev.write(at, &[&Block::ZERO], META).expect("memory");
+    let mended = repaired(&dev);
+    assert_eq!(mended.after.findings, []);
+    same(&content(&dev, one, PAGES), &expected, "lost", &mended);
+    same(&content(&dev, two, PAGES), &other, "without its footer", &mended);
 }
