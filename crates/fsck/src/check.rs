@@ -20,7 +20,7 @@ use crate::walk::Walker;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::Ino;
 use medfs_format::checkpoint::CpFlags;
-use medfs_format::node::FileKind;
+use medfs_format::node::{FileKind, RawInode};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,6 +354,7 @@ fn pass(
     }
     w.drain()?;
     check_quota_files(&mut w)?;
+    let orphans = without_links(&mut w, orphans)?;
     settle_names(&mut w, &orphans, mend)?;
     w.settle_slices()?;
     w.tables().check_links()?;
@@ -393,11 +394,32 @@ fn counted_inodes(w: &Walker<'_, '_>) -> u32 {
     w.image.checkpoint().valid_inode_count.get().saturating_sub(w.own_lost)
 }
 
+/// The orphans of a list that may be damaged: none of them has links.
+fn without_links(w: &mut Walker<'_, '_>, listed: Vec<Ino>) -> io::Result<Vec<Ino>> {
+    let mut orphans = Vec::new();
+    for ino in listed {
+        let links = match w.readable_inode(ino)? {
+            Some((_, block)) if !w.space.nid_reached(ino) => {
+                let inode: &RawInode = block.view();
+                if w.rules.is_doubtful(inode) { 0 } else { inode.i_links.get() }
+            }
+            _ => 0,
+        };
+        if links == 0 {
+            orphans.push(ino);
+            continue;
+        }
+        let text = format!("orphan list: inode {ino} has {}: it was not removed", counted(links, "link"));
+        w.findings.add(Code::OrphanInode, text);
+    }
+    Ok(orphans)
+}
+
 /// Orphans, what only the journals led to, and what has no name or another file's.
 fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Result<()> {
     if !w.fix {
         for &ino in orphans {
-            w.visit(ino, 0, Via::Orphan, "orphan list")?;
+            w.visit(ino, (0, b""), Via::Orphan, "orphan list")?;
         }
         w.drain()?;
         w.j.image.take_up_the_rest(&mut w.j.findings)?;
@@ -424,7 +446,8 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {
         let ino = w.image.raw_sb().qf_ino[kind].get();
-        if ino == 0 || w.visit(ino, 0, Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular)
+        if ino == 0
+            || w.visit(ino, (0, b""), Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular)
         {
             continue;
         }

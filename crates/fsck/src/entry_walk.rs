@@ -260,7 +260,7 @@ impl Walker<'_, '_> {
         if is_no_list(self, (ino, name), target, place)? {
             return Ok(None);
         }
-        let mut verdict = self.visit(target, ino, Via::Dentry(kind), place)?;
+        let mut verdict = self.visit(target, (ino, name), Via::Dentry(kind), place)?;
         if verdict == Verdict::Rejected && kind == Some(FileKind::Directory) {
             verdict = self.maker().renew_directory(target, ino, name, place)?;
             self.directories += u64::from(verdict != Verdict::Rejected);

@@ -125,9 +125,12 @@ impl Judgement<'_> {
     ) -> io::Result<()> {
         let footer = *node::footer(block);
         let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
-        if (nid_fits == ino_fits && !lacks_footer_alone(self, (nid, ino), block)?)
+        let is_named = nid == ino && !nid_fits && !ino_fits && self.is_named(ino, block.view())?;
+        let is_it = nid_fits != ino_fits || is_named || lacks_footer_alone(self, (nid, ino), block)?;
+        let recorded = recorded(&mut self.image, addr, Kind::Node)?.map(|sum| sum.nid.get());
+        if !is_it
             || self.image.nat(nid)?.ino.get() != ino
-            || recorded(&mut self.image, addr, Kind::Node)?.is_none_or(|sum| sum.nid.get() != nid)
+            || recorded.map_or(!is_named, |recorded| recorded != nid)
         {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use medfs_format::checkpoint::{self, BitmapPlaces, RawCheckpoint};
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{Layouts, RawDirectNode, RawIndirectNode, RawInode, footer_mut};
 use medfs_format::path::NodePath;
-use medfs_format::sit::{self, RawSitBlock, RawSitEntry};
+use medfs_format::sit::{self, RawSitBlock, RawSitEntry, set_bit, test_bit};
 use medfs_format::summary::{RawExtraInfo, RawSummaryBlock};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, SegNo, crc};
@@ -60,6 +60,8 @@ pub(crate) struct Image<'d> {
     pub(crate) written: RawExtraInfo,
     /// NAT entries that differ from the volume's, to be written by a repair.
     pub(crate) nat_changes: BTreeMap<Nid, RawNatEntry>,
+    /// A bit for each NAT block without nodes that was asked for, not counting changes.
+    pub(crate) blank_nat: Vec<u8>,
     /// Whether there was no checkpoint, so that the header is reckoned.
     pub(crate) reckoned: bool,
     /// The blocks of direct nodes that are lost, each with its slot, once they were wanted.
@@ -122,12 +124,12 @@ impl Image<'_> {
 
     /// Whether the second copy of a NAT block is in force.
     pub(crate) fn nat_second(&self, block: u32) -> bool {
-        sit::test_bit(&self.cp[self.places().nat..], block as usize)
+        test_bit(&self.cp[self.places().nat..], block as usize)
     }
 
     /// Whether the second copy of a SIT block is in force.
     pub(crate) fn sit_second(&self, block: u32) -> bool {
-        sit::test_bit(&self.cp[self.places().sit..], block as usize)
+        test_bit(&self.cp[self.places().sit..], block as usize)
     }
 
     /// Puts the other copy of a block in force, by its bitmap's place (in memory: the next checkpoint carries it).
@@ -162,6 +164,29 @@ impl Image<'_> {
             }
         }
         Ok((block, changed))
+    }
+
+    /// The nodes of a NAT block in force, with their entries.
+    pub(crate) fn nodes_in(&mut self, index: u32) -> io::Result<Vec<(Nid, RawNatEntry)>> {
+        if self.is_nat_blank(index) {
+            return Ok(Vec::new());
+        }
+        let (block, changed) = self.nat_block(index)?;
+        let first = index * nat::ENTRIES_PER_BLOCK as u32;
+        let all = (first..).zip(block.view::<RawNatBlock>().entries);
+        let nodes: Vec<_> =
+            all.filter(|(nid, e)| e.block_addr.get() != NULL_ADDR && self.g.is_nid(*nid)).collect();
+        if nodes.is_empty() && !changed {
+            set_bit(&mut self.blank_nat, index as usize);
+        }
+        Ok(nodes)
+    }
+
+    /// Whether a NAT block is known to have no nodes.
+    pub(crate) fn is_nat_blank(&self, index: u32) -> bool {
+        let first = index * nat::ENTRIES_PER_BLOCK as u32;
+        let changes = self.nat_changes.range(first..first + nat::ENTRIES_PER_BLOCK as u32);
+        test_bit(&self.blank_nat, index as usize) && changes.count() == 0
     }
 
     /// A SIT block in force with the journal applied, and whether that differs from the disk, or the block is

@@ -27,6 +27,7 @@ impl<'d> Image<'d> {
             }
         };
         let features = RawSuperblock::in_block(&sb).features();
+        let blank_nat = vec![0; g.nat_blocks().div_ceil(8) as usize];
         let mut cache = Cache::new(medium);
         let ((pack, cp, unflipped), reckoned) = in_force::pack(&mut cache, &g, findings)?;
         let mut image = Image {
@@ -45,6 +46,7 @@ impl<'d> Image<'d> {
             orphans: Vec::new(),
             written: RawExtraInfo::default(),
             nat_changes: BTreeMap::new(),
+            blank_nat,
             lost_blocks: None,
             all_summaries: false,
             lost_files: None,

@@ -253,7 +253,7 @@ impl Walker<'_, '_> {
     /// ran out when the inode was taken already.
     fn adopt(&mut self, home: Ino, name: &[u8], nid: Nid, kind: FileKind) -> io::Result<Option<bool>> {
         let Some(spot) = self.maker().room_in(home, name)? else { return Ok(None) };
-        if self.visit(nid, home, Via::Dentry(None), "lost+found")? == Verdict::Rejected {
+        if self.visit(nid, (home, b""), Via::Dentry(None), "lost+found")? == Verdict::Rejected {
             return Ok(Some(true));
         }
         let named = self.maker().put(home, spot, name, nid, kind)?;
@@ -274,7 +274,7 @@ impl Walker<'_, '_> {
     /// Keeps an inode that can have no name, with all that it holds.
     fn hold(&mut self, nid: Nid) -> io::Result<()> {
         let root = self.image.g.root_ino;
-        self.visit(nid, root, Via::Superblock, "a file without a name")?;
+        self.visit(nid, (root, b""), Via::Superblock, "a file without a name")?;
         self.drain()?;
         self.keep_nameless()
     }
@@ -356,7 +356,7 @@ fn set_right(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], ino: Ino, kind: File
     if let Some(links) = w.links.get_mut(&mistaken).filter(|_| !foreign) {
         links.found -= 1;
     }
-    w.visit(ino, dir, Via::Dentry(Some(kind)), "an entry with another inode's number")?;
+    w.visit(ino, (dir, name), Via::Dentry(Some(kind)), "an entry with another inode's number")?;
     w.drain()
 }
 
@@ -382,7 +382,7 @@ pub(crate) fn lead_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
         w.foreign.entries.remove(&(dir, name.clone()));
         lead_entry_to(w, dir, &name, ino, kind)?;
         if !named {
-            w.visit(ino, dir, Via::Dentry(Some(kind)), "an entry with another inode's number")?;
+            w.visit(ino, (dir, &name), Via::Dentry(Some(kind)), "an entry with another inode's number")?;
             w.drain()?;
         }
     }

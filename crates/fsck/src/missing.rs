@@ -20,7 +20,6 @@ use crate::unnamed::{Slots, Unnamed, above, leave_single};
 use crate::walk::Walker;
 use medfs_device::Cause;
 use medfs_format::compress::{Cluster, Compression};
-use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use medfs_format::node::{ADDRS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, XATTR_NODE_OFFSET, first_page, node_kind};
 use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
@@ -158,11 +157,9 @@ impl Missing<'_, '_> {
         each: &mut dyn FnMut(&mut Image<'_>, Nid, Ino, BlockAddr) -> io::Result<()>,
     ) -> io::Result<()> {
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * ENTRIES_PER_BLOCK as u32;
-            for (nid, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+            for (nid, entry) in self.nodes_in(index)? {
                 let addr = entry.block_addr.get();
-                if self.g.is_nid(nid) && self.g.in_main(addr) {
+                if self.g.in_main(addr) {
                     each(self.0, nid, entry.ino.get(), addr)?;
                 }
             }

@@ -10,7 +10,6 @@ use crate::rebuild::Rebuilt;
 use crate::space::Owner;
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH};
-use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::{self, Advise, FileKind, Inline, RawInode};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::io;
@@ -28,6 +27,9 @@ impl Judgement<'_> {
         if !self.leads_to(nid)? {
             self.image.find_strays(&mut self.findings)?;
             self.image.take_up(nid)?;
+        }
+        if nid == ino {
+            self.settle_rival(ino)?;
         }
         let mut entry = self.image.nat(nid)?;
         let addr = entry.block_addr.get();
@@ -230,13 +232,8 @@ impl Judgement<'_> {
         mut each: impl FnMut(&mut Self, Nid) -> io::Result<()>,
     ) -> io::Result<()> {
         for index in 0..self.image.g.nat_blocks() {
-            let (block, _) = self.image.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            for (i, entry) in block.view::<RawNatBlock>().entries.iter().enumerate() {
-                let nid = first + i as u32;
-                if entry.block_addr.get() != NULL_ADDR && self.image.g.is_nid(nid) {
-                    each(self, nid)?;
-                }
+            for (nid, _) in self.image.nodes_in(index)? {
+                each(self, nid)?;
             }
         }
         Ok(())

@@ -9,7 +9,6 @@
 use crate::image::Image;
 use crate::space::{has_no_addresses, is_of_slot};
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::sit::test_bit;
@@ -94,9 +93,7 @@ impl Image<'_> {
         let apart = if offset == DOUBLE_INDIRECT { NIDS_PER_BLOCK as u32 + 1 } else { 1 };
         let (mut found, mut unplaced) = (0, 0);
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * ENTRIES_PER_BLOCK as u32;
-            for (child, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+            for (child, entry) in self.nodes_in(index)? {
                 let addr = entry.block_addr.get();
                 if entry.ino.get() != ino || [ino, nid].contains(&child) || !self.g.in_main(addr) {
                     continue;

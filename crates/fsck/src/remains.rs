@@ -8,7 +8,6 @@
 
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, first_page, node_kind};
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
@@ -169,11 +168,9 @@ impl Image<'_> {
         let mut asked = (NULL_ADDR, false);
         let mut count = 0;
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * ENTRIES_PER_BLOCK as u32;
-            for (nid, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+            for (nid, entry) in self.nodes_in(index)? {
                 let ino = entry.ino.get();
-                let is_node = self.g.is_nid(nid) && self.g.in_main(entry.block_addr.get());
+                let is_node = self.g.in_main(entry.block_addr.get());
                 if !is_node || !self.g.is_nid(ino) || ino == nid || count == MAX_NODES {
                     continue;
                 }

@@ -14,7 +14,7 @@ impl Walker<'_, '_> {
         let root = self.image.g.root_ino;
         self.j.image.find_strays_of_lost_journals(&mut self.j.findings)?;
         self.mend_root_mode()?;
-        let verdict = self.visit(root, root, Via::Superblock, "root directory")?;
+        let verdict = self.visit(root, (root, b""), Via::Superblock, "root directory")?;
         if verdict == Verdict::Accepted(FileKind::Directory) {
             return Ok(true);
         }
@@ -27,6 +27,9 @@ impl Walker<'_, '_> {
     /// Where the root is an inode but for its mode, which can only be a directory's.
     fn mend_root_mode(&mut self) -> io::Result<()> {
         let root = self.image.g.root_ino;
+        if !self.leads_to(root)? {
+            self.j.image.find_strays(&mut self.j.findings)?;
+        }
         let addr = self.image.nat(root)?.block_addr.get();
         if !self.image.g.in_main(addr) {
             return Ok(());

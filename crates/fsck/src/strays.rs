@@ -18,6 +18,7 @@
 use crate::evidence::has_wrong_checksum;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
+use crate::space::{Kind, recorded};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
@@ -40,6 +41,8 @@ pub(crate) struct Strays {
     pub(crate) seen: HashSet<Nid>,
     /// Those that may be a removed file's.
     doubtful: HashMap<Nid, Stray>,
+    /// Of those of which another one is as good: that one.
+    rivals: HashMap<Nid, Stray>,
     /// Blocks of the fsync log's nodes, which SIT may call in use by mistake.
     pub(crate) logged: HashSet<BlockAddr>,
     /// How many of these there are in the last checkpoint, and how many were taken up.
@@ -47,17 +50,37 @@ pub(crate) struct Strays {
     taken_up: u32,
 }
 
+/// What else says of a block that it is the node of its footer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trust {
+    /// The checksum of an inode, which is of its number too, is wrong.
+    Denied,
+    /// The summary names another node.
+    Doubted,
+    Sound,
+}
+
 /// A block that holds a node the NAT does not lead to. Of two of one number the greater counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stray {
     /// When it was written.
     version: u32,
-    /// Nothing denies that it is the node: the checksum of an inode is of its number too.
-    sound: bool,
+    trust: Trust,
     /// SIT says that the block is in use, rather than nothing.
     valid: bool,
     addr: BlockAddr,
     ino: Ino,
+}
+
+impl Stray {
+    pub(crate) fn addr(self) -> BlockAddr {
+        self.addr
+    }
+
+    /// Whether nothing but the address tells which of two counts.
+    fn is_rival_of(&self, other: &Stray) -> bool {
+        (self.version, self.trust, self.valid) == (other.version, other.trust, other.valid)
+    }
 }
 
 /// Whether an entry counts more blocks than it calls in use: a bit of it is flipped, and one of the others is in use.
@@ -189,7 +212,13 @@ impl Image<'_> {
         Ok(())
     }
 
-    fn lead_to(&mut self, nid: Nid, stray: Stray) -> io::Result<()> {
+    /// Another block that is as good as the one the NAT was made to lead to; asked for once.
+    pub(crate) fn rival(&mut self, nid: Nid) -> Option<Stray> {
+        self.strays.rivals.remove(&nid).filter(|_| self.nat_changes.contains_key(&nid))
+    }
+
+    /// Lets the NAT lead to a block, in memory.
+    pub(crate) fn lead_to(&mut self, nid: Nid, stray: Stray) -> io::Result<()> {
         let version = self.stale_version(nid)?;
         let entry = RawNatEntry { version, ino: stray.ino.into(), block_addr: stray.addr.into() };
         self.nat_changes.insert(nid, entry);
@@ -238,12 +267,9 @@ impl Image<'_> {
     fn missing_entries(&mut self) -> io::Result<u32> {
         let mut entries = 0;
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            let all = block.view::<RawNatBlock>().entries.iter().zip(first..);
-            entries += all
-                .filter(|(e, nid)| self.g.is_nid(*nid) && self.g.in_main(e.block_addr.get()))
-                .count() as u32;
+            let nodes = self.nodes_in(index)?;
+            entries +=
+                nodes.iter().filter(|(_, entry)| self.g.in_main(entry.block_addr.get())).count() as u32;
         }
         Ok(self.checkpoint().valid_node_count.get().saturating_sub(entries))
     }
@@ -288,7 +314,7 @@ impl Image<'_> {
             let seed = self.inode_seed();
             let block = self.cache.get(addr)?;
             let f = *footer(block);
-            let sound = f.nid != f.ino || !has_wrong_checksum(block.view(), seed);
+            let is_denied = f.nid == f.ino && has_wrong_checksum(block.view(), seed);
             if !valid {
                 self.cache.medium.tell_unreadable(addr); // nobody may need it
             }
@@ -299,8 +325,17 @@ impl Image<'_> {
             {
                 continue;
             }
-            let stray = Stray { version: f.cp_ver.get() as u32, sound, valid, addr, ino };
+            let named = recorded(self, addr, Kind::Node)?.map_or(nid, |sum| sum.nid.get());
+            let trust = match (is_denied, named == nid) {
+                (true, _) => Trust::Denied,
+                (false, false) => Trust::Doubted,
+                (false, true) => Trust::Sound,
+            };
+            let stray = Stray { version: f.cp_ver.get() as u32, trust, valid, addr, ino };
             if strays.len() < MAX_STRAYS || strays.contains_key(&nid) {
+                if let Some(known) = strays.get(&nid).filter(|known| known.is_rival_of(&stray)) {
+                    self.strays.rivals.insert(nid, stray.min(*known));
+                }
                 strays.entry(nid).and_modify(|s| *s = stray.max(*s)).or_insert(stray);
             }
         }
@@ -310,16 +345,14 @@ impl Image<'_> {
     /// Leaves out inodes with a wrong checksum whose block the NAT knows as another node's: the sector of the footer is
     /// that of this one.
     fn leave_out_others(&mut self, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
-        let doubted = strays.iter().filter(|(_, stray)| !stray.sound);
-        let doubted: HashMap<BlockAddr, Nid> = doubted.map(|(nid, stray)| (stray.addr, *nid)).collect();
-        if doubted.is_empty() {
+        let denied = strays.iter().filter(|(_, stray)| stray.trust == Trust::Denied);
+        let denied: HashMap<BlockAddr, Nid> = denied.map(|(nid, stray)| (stray.addr, *nid)).collect();
+        if denied.is_empty() {
             return Ok(());
         }
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            for (entry, nid) in block.view::<RawNatBlock>().entries.iter().zip(first..) {
-                if let Some(&stray) = doubted.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
+            for (nid, entry) in self.nodes_in(index)? {
+                if let Some(&stray) = denied.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
                     strays.remove(&stray);
                 }
             }

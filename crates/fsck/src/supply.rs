@@ -10,11 +10,10 @@ use crate::image::{Curseg, Image, Stop};
 use crate::pack::empty_summary;
 use crate::space::has_no_addresses;
 use foldhash::{HashSet, HashSetExt};
-use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::LOG_COUNT;
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, NULL_ADDR, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Nid, SegNo};
 use std::io;
 
 /// Where new blocks come from: a free segment for data and one for nodes.
@@ -66,11 +65,7 @@ impl Image<'_> {
         let mut used = HashSet::new();
         let mut nodes = self.doubtful();
         for index in 0..self.g.nat_blocks() {
-            let (block, _) = self.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            let entries = (first..).zip(&block.view::<RawNatBlock>().entries);
-            let live = entries.filter(|(_, entry)| entry.block_addr.get() != NULL_ADDR);
-            nodes.extend(live.map(|(nid, entry)| (nid, entry.block_addr.get())));
+            nodes.extend(self.nodes_in(index)?.iter().map(|(nid, entry)| (*nid, entry.block_addr.get())));
         }
         for (nid, addr) in nodes {
             self.segments_of(nid, addr, &mut used)?;

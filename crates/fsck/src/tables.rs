@@ -62,8 +62,12 @@ impl Tables<'_, '_> {
     pub(crate) fn check_nat(&mut self) -> io::Result<Nid> {
         let mut free = None;
         for index in 0..self.image.g.nat_blocks() {
-            let (mut block, mut changed) = self.image.nat_block(index)?;
             let first = index * nat::ENTRIES_PER_BLOCK as u32;
+            if self.image.is_nat_blank(index) && index > 0 {
+                free = free.or(Some(first));
+                continue;
+            }
+            let (mut block, mut changed) = self.image.nat_block(index)?;
             for (i, entry) in block.view_mut::<RawNatBlock>().entries.iter_mut().enumerate() {
                 let nid = first + i as u32;
                 if nid < self.image.g.root_ino {

@@ -9,7 +9,6 @@ use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
 use foldhash::HashMap;
 use medfs_format::delta;
-use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode, footer};
 use medfs_format::quota;
 use medfs_format::superblock::{Feature, RawSuperblock};
@@ -103,11 +102,9 @@ impl Traits {
             bare: false,
         };
         for index in 0..image.g.nat_blocks() {
-            let (block, _) = image.nat_block(index)?;
-            let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            for (nid, entry) in (first..).zip(&block.view::<RawNatBlock>().entries) {
+            for (nid, entry) in image.nodes_in(index)? {
                 let addr = entry.block_addr.get();
-                if !image.g.is_nid(nid) || entry.ino.get() != nid || !image.g.in_main(addr) {
+                if entry.ino.get() != nid || !image.g.in_main(addr) {
                     continue;
                 }
                 let block = image.cache.read(addr)?;

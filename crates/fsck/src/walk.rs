@@ -76,7 +76,14 @@ impl<'d, 'p> Walker<'d, 'p> {
     }
 
     /// Judges the inode that something names; a file is walked at once, a directory by [`Walker::drain`].
-    pub(crate) fn visit(&mut self, ino: Ino, parent: Ino, via: Via, place: &str) -> io::Result<Verdict> {
+    /// `entry`: the directory that it is in, and its name there.
+    pub(crate) fn visit(
+        &mut self,
+        ino: Ino,
+        entry: (Ino, &[u8]),
+        via: Via,
+        place: &str,
+    ) -> io::Result<Verdict> {
         let unusable = if via == Via::Orphan { Code::OrphanInode } else { Code::DentryInode };
         let reject = |w: &mut Self, code, text: String| {
             w.findings.add(code, format!("{place}: {text}"));
@@ -93,14 +100,20 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
+        if let Some(other) = self.inode_of_block(ino, addr, block.view())? {
+            self.image.nat_changes.remove(&ino);
+            self.image.forget_inode(ino);
+            let text = format!("block {addr} says that it is inode {ino}, but is inode {other}");
+            return reject(self, Code::NodeFooter, text);
+        }
         let named = if let Via::Dentry(kind) = via { kind } else { None };
-        if let Some(why) = self.why_headless(ino, block.view(), named)? {
+        if let Some(why) = self.why_headless(ino, block.view(), named, entry)? {
             return reject(self, Code::Inode, format!("inode {ino}: {why}"));
         }
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }
-        self.accept(ino, addr, &mut block, parent, via, place)
+        self.accept(ino, addr, &mut block, entry.0, via, place)
     }
 
     /// Takes an inode, where its block can be one.

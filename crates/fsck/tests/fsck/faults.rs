@@ -1,7 +1,9 @@
 //! Every planted fault is found under its code, mended, and then neither this crate nor fsck.f2fs finds anything.
 
-use crate::common::{Bed, load};
+use crate::common::{Bed, META, load};
+use crate::medium::node_addr;
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::Block;
 use medfs_format::node::{RawDirectNode, RawInode};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
@@ -325,7 +327,12 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Inode(3), "footer.nid", 9);
         v.set(Target::Inode(3), "footer.ino", 9);
     }),
-    ("directory's numbers", Code::DirLost, |v| {
+    ("directory's block", Code::DirLost, |v| {
+        let deep = v.ino("deep");
+        let at = node_addr(&v.dev, deep);
+        v.dev.write(at, &[&Block::ZERO], META).expect("memory");
+    }),
+    ("directory's numbers", Code::NodeFooter, |v| {
         let deep = v.ino("deep");
         v.set(Target::Inode(deep), "footer.nid", 9);
         v.set(Target::Inode(deep), "footer.ino", 9);
