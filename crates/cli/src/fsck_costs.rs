@@ -3,13 +3,17 @@
 use crate::words;
 use medfs_fsck::{Code, Losses, Report};
 
+/// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and no
+/// label; a root directory another owner; an older checkpoint lacks files, and a log that is cut off what was fsynced.
+const LOSE_ALL_THE_SAME: [Code; 5] =
+    [Code::SuperblockLost, Code::NoRoot, Code::CheckpointOlder, Code::LogUnkept, Code::LogNode];
+
 /// Whether a repair loses files, or parts of them.
 pub(crate) fn loses(found: &Report) -> bool {
-    let Losses { nameless, renamed: _, blocks, cut, attributes, rebuilt, remade, reverted, lost } =
+    let Losses { nameless, renamed: _, blocks, cut, attributes, rebuilt, remade, reverted, names, lost } =
         found.losses;
-    // A new superblock has another UUID, by which a machine may mount it, and no label.
-    nameless + blocks + cut + attributes + rebuilt + remade + reverted + lost > 0
-        || found.has(Code::SuperblockLost)
+    nameless + blocks + cut + attributes + rebuilt + remade + reverted + names + lost > 0
+        || LOSE_ALL_THE_SAME.iter().any(|code| found.has(*code))
 }
 
 /// What a repair will cost, in one sentence; nothing where it costs nothing.
@@ -38,6 +42,9 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.reverted > 0 {
         parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));
+    }
+    if losses.names > 0 {
+        parts.push(format!("leave out {} of files that have others", words::count(losses.names, "name")));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -6,10 +6,8 @@
 
 use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Reverted, Severity, counted};
 use crate::image::{Image, Stop};
-use crate::in_force;
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
-use crate::log_gap::{self, LogGaps};
 use crate::lost;
 use crate::medium::Medium;
 use crate::mend::{Held, Mend};
@@ -17,7 +15,7 @@ use crate::pack;
 use crate::quota;
 use crate::reach::{Verdict, Via};
 use crate::walk::Walker;
-use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::Ino;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{FileKind, RawInode};
@@ -28,7 +26,7 @@ use std::io;
 use thiserror::Error;
 
 /// Rounds of mending before a repair gives up.
-const MAX_ROUNDS: usize = 16;
+pub(crate) const MAX_ROUNDS: usize = 16;
 
 /// How to check.
 #[derive(Debug, Clone)]
@@ -83,7 +81,7 @@ impl Report {
     }
 
     /// Whether there is nothing that a repair would change, or could.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         !self.asks_for_repair() || self.worst() == Some(Severity::Fatal)
     }
 
@@ -114,29 +112,6 @@ impl Repair {
     }
 }
 
-/// What a repair that gives no names came to.
-#[derive(Debug, Clone, Default)]
-pub struct Bared {
-    /// What was wrong before.
-    pub before: Report,
-    /// What was cut off, in the order of the walk.
-    pub cuts: Vec<Cut>,
-    /// Inodes that the checkpoint counted, where there was one, and those that are left.
-    pub inodes: Option<(u32, u32)>,
-    /// Whether anything was changed.
-    pub changed: bool,
-    /// The volume is as of a checkpoint of which nothing but its last block is missing.
-    pub unfinished: bool,
-    /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
-    pub log_gaps: Option<LogGaps>,
-    /// Files whose inode was lost, made anew of their nodes and blocks.
-    pub rebuilt: BTreeSet<Ino>,
-    /// Files with pages whose last updates are lost.
-    pub reverted: BTreeMap<Ino, Reverted>,
-    /// Files and directories that count more blocks as their own than were found.
-    pub short: BTreeSet<Ino>,
-}
-
 /// Why a repair was not begun.
 #[derive(Debug, Error)]
 pub enum RepairError {
@@ -153,72 +128,6 @@ pub fn check(dev: &dyn BlockDevice, options: &Options, progress: &mut dyn FnMut(
     let (report, _) = pass(dev, options, Mend::Nothing, progress)?;
     progress(1.0);
     Ok(report)
-}
-
-/// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume
-/// that files are read from, whether they have a name or not. What is left to be found there keeps no file
-/// from being read.
-pub fn repair_without_names(
-    dev: &dyn BlockDevice,
-    options: &Options,
-    progress: &mut dyn FnMut(f64),
-) -> Result<Bared, RepairError> {
-    let mut before = check(dev, options, progress)?;
-    let mut bared = Bared { before: before.clone(), ..Bared::default() };
-    if before.has(Code::CheckpointTorn)
-        && let Some(newer) = complete_newest(dev, options, progress)?
-    {
-        (bared.changed, bared.unfinished, before) = (true, true, newer);
-    }
-    if before.is_final() {
-        return Ok(bared);
-    }
-    supported(dev)?;
-    if before.has(Code::LogNode) {
-        bared.log_gaps = log_gap::bridge(dev)?;
-    }
-    let mut found = before;
-    for _ in 1..=MAX_ROUNDS {
-        let ends = pass(dev, options, Mend::AllButNames, progress)?.1;
-        bared.cuts.extend(ends.cuts);
-        bared.rebuilt.extend(ends.rebuilt);
-        bared.reverted.extend(ends.reverted);
-        bared.short.extend(ends.short);
-        if let Some((before, left)) = ends.inodes {
-            bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
-        }
-        bared.changed = true;
-        let left = check(dev, options, progress)?;
-        let same = (&left.findings, left.suppressed) == (&found.findings, found.suppressed);
-        if same || left.is_final() {
-            break;
-        }
-        found = left;
-    }
-    Ok(bared)
-}
-
-/// Completes a checkpoint that lacks its last block alone, where the volume is sound as of it; what a check then
-/// finds. Whoever brings files off wants those that no other checkpoint names.
-fn complete_newest(
-    dev: &dyn BlockDevice,
-    options: &Options,
-    progress: &mut dyn FnMut(f64),
-) -> io::Result<Option<Report>> {
-    let (addr, block) = match in_force::missing_end(dev) {
-        Ok(Some(end)) => end,
-        Ok(None) | Err(Stop::Fatal) => return Ok(None),
-        Err(Stop::Io(e)) => return Err(e),
-    };
-    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
-    let Ok(was) = read_block(dev, addr.into()) else { return Ok(None) };
-    dev.write(addr.into(), &[&block], tag)?;
-    let found = check(dev, options, progress)?;
-    if found.is_clean() {
-        return Ok(Some(found));
-    }
-    dev.write(addr.into(), &[&was], tag)?;
-    Ok(None)
 }
 
 /// Checks a volume and mends what is wrong. A volume without findings is not touched.
@@ -274,7 +183,7 @@ pub fn repair_found(
 }
 
 /// Refuses volumes whose allocation rules a repair would break.
-fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
+pub(crate) fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
     let mut findings = Findings::new(0);
     let image = match Image::load(Medium::lenient(dev), &mut findings) {
         Ok(image) => image,
@@ -301,23 +210,23 @@ fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
 
 /// What a pass tells beside its report.
 #[derive(Default)]
-struct Ends {
+pub(crate) struct Ends {
     /// Files that it kept without a name.
-    held: Held,
-    cuts: Vec<Cut>,
+    pub(crate) held: Held,
+    pub(crate) cuts: Vec<Cut>,
     /// Inodes that the checkpoint counts, 0 where there is none, but for medfs's own ones that are lost, and those that
     /// were reached.
-    inodes: Option<(u32, u32)>,
+    pub(crate) inodes: Option<(u32, u32)>,
     /// Files that it made anew.
-    rebuilt: BTreeSet<Ino>,
+    pub(crate) rebuilt: BTreeSet<Ino>,
     /// Files with pages whose last updates it dropped.
-    reverted: BTreeMap<Ino, Reverted>,
+    pub(crate) reverted: BTreeMap<Ino, Reverted>,
     /// Files and directories that count more blocks as their own than it found.
-    short: BTreeSet<Ino>,
+    pub(crate) short: BTreeSet<Ino>,
 }
 
 /// One pass, and what it found.
-fn pass(
+pub(crate) fn pass(
     dev: &dyn BlockDevice,
     options: &Options,
     mend: Mend,
@@ -354,8 +263,7 @@ fn pass(
     }
     w.drain()?;
     check_quota_files(&mut w)?;
-    let orphans = without_links(&mut w, orphans)?;
-    settle_names(&mut w, &orphans, mend)?;
+    let orphans = settle_names(&mut w, orphans, mend)?;
     w.settle_slices()?;
     w.tables().check_links()?;
     w.tables().check_cursegs()?;
@@ -416,15 +324,17 @@ fn without_links(w: &mut Walker<'_, '_>, listed: Vec<Ino>) -> io::Result<Vec<Ino
 }
 
 /// Orphans, what only the journals led to, and what has no name or another file's.
-fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Result<()> {
+fn settle_names(w: &mut Walker<'_, '_>, orphans: Vec<Ino>, mend: Mend) -> io::Result<Vec<Ino>> {
+    let orphans = without_links(w, orphans)?;
     if !w.fix {
-        for &ino in orphans {
+        for &ino in &orphans {
             w.visit(ino, (0, b""), Via::Orphan, "orphan list")?;
         }
         w.drain()?;
         w.j.image.take_up_the_rest(&mut w.j.findings)?;
         w.settle_homes()?;
-        return lost::lead_foreign(w);
+        lost::lead_foreign(w)?;
+        return Ok(orphans);
     }
     // Orphans are not walked: what they hold becomes free.
     // But for those whose blocks other files need: these get a name.
@@ -437,7 +347,8 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: &[Ino], mend: Mend) -> io::Resu
     w.settle_homes()?;
     lost::lead_foreign(w)?;
     w.rescue()?;
-    lost::remove_foreign(w)
+    lost::remove_foreign(w)?;
+    Ok(orphans)
 }
 
 /// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken

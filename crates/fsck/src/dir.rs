@@ -164,8 +164,10 @@ impl Judgement<'_> {
             self.findings.add(Code::Dots, format!("{place}: a second entry of this name"));
             return None;
         }
-        if target != right || kind != Some(FileKind::Directory) {
+        if target != right {
             self.findings.add(Code::Dots, format!("{place}: names inode {target}, not directory {right}"));
+        } else if kind != Some(FileKind::Directory) {
+            self.findings.add(Code::Dots, format!("{place}: its type is not a directory's"));
         }
         Some((right, FileKind::Directory))
     }

@@ -309,6 +309,8 @@ pub struct Losses {
     pub remade: u64,
     /// Files with pages whose last updates are lost.
     pub reverted: u64,
+    /// Names of files that keep another one.
+    pub names: u64,
     /// Names whose inode is lost, and with it the file.
     pub lost: u64,
 }
@@ -388,23 +390,33 @@ pub(crate) struct Findings {
     pub(crate) suppressed: u64,
     /// A node that nothing refers to was found.
     pub(crate) unreachable: bool,
+    /// A directory is damaged.
+    lost_names: bool,
     limit: usize,
 }
 
 impl Findings {
     pub(crate) fn new(limit: usize) -> Findings {
-        Findings { list: Vec::new(), suppressed: 0, unreachable: false, limit }
+        Findings { list: Vec::new(), suppressed: 0, unreachable: false, lost_names: false, limit }
     }
 
     pub(crate) fn add(&mut self, code: Code, message: impl Into<String>) {
         let severity = code.severity();
         self.unreachable |= code == Code::NatUnreachable;
+        self.lost_names |= code == Code::Unreadable || (800..900).contains(&(code as u16));
         if self.list.len() < self.limit {
             self.list.push(Finding { code, severity, message: message.into() });
         } else if !code.stays() {
             // What stays is nothing that a repair would have left.
             self.suppressed += 1;
         }
+    }
+}
+
+impl Findings {
+    /// Whether directories are damaged, so that names of files may be lost.
+    pub(crate) fn has_lost_names(&self) -> bool {
+        self.lost_names
     }
 }
 

@@ -13,6 +13,7 @@ mod acls;
 mod address;
 mod ahead;
 mod anew;
+mod bared;
 mod body;
 mod cache;
 mod check;
@@ -70,9 +71,8 @@ mod unnamed;
 mod walk;
 mod zone;
 
-pub use check::{
-    Bared, Options, Repair, RepairError, Report, check, repair, repair_found, repair_without_names,
-};
+pub use bared::{Bared, repair_without_names};
+pub use check::{Options, Repair, RepairError, Report, check, repair, repair_found};
 pub use finding::{Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;

@@ -10,6 +10,7 @@ use crate::log::is_torn;
 use crate::medium::Medium;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::log_gap::{Files, Step, add_files, node_behind, stand_in, walk};
+use medfs_format::node::footer;
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, SegNo};
 use std::cell::RefCell;
@@ -28,12 +29,13 @@ pub struct LogGaps {
 pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
     let (geo, version) = (image.g.clone(), image.chain_version());
     let image = RefCell::new(image);
-    let next = reading(&image, |is_free, read| node_behind(&geo, addr, version, is_free, read))?;
+    let next = reading(&image, false, |is_free, read| node_behind(&geo, addr, version, is_free, read))?;
     Ok(next.is_some())
 }
 
-/// Leads the log past the blocks in its middle that cannot be read; `None` where all of it can be.
-pub(crate) fn bridge(dev: &dyn BlockDevice) -> io::Result<Option<LogGaps>> {
+/// Leads the log past the blocks in its middle that cannot be read or, where seals tell that some are `lost`, that hold
+/// no node of it; `None` where there is none.
+pub(crate) fn bridge(dev: &dyn BlockDevice, lost: bool) -> io::Result<Option<LogGaps>> {
     let mut image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
         Ok(image) => image,
         Err(Stop::Fatal) => return Ok(None),
@@ -46,7 +48,7 @@ pub(crate) fn bridge(dev: &dyn BlockDevice) -> io::Result<Option<LogGaps>> {
     let mut gaps = LogGaps { blocks: Vec::new(), files: Files::new() };
     let mut bridges = Vec::new();
     let mut has_ended = false;
-    follow(&mut image, start, &mut |image, step| match step {
+    follow(&mut image, start, lost, &mut |image, step| match step {
         _ if has_ended => {}
         Step::Node(_, block) if is_torn(image, block) => has_ended = true,
         Step::Node(..) if gaps.blocks.is_empty() => {}
@@ -70,22 +72,25 @@ pub(crate) fn bridge(dev: &dyn BlockDevice) -> io::Result<Option<LogGaps>> {
 fn follow(
     image: &mut Image<'_>,
     start: BlockAddr,
+    lost: bool,
     met: &mut dyn FnMut(&Image<'_>, Step<'_>),
 ) -> io::Result<()> {
     let (geo, version) = (image.g.clone(), image.chain_version());
     let image = RefCell::new(image);
-    reading(&image, |is_free, read| {
+    reading(&image, lost, |is_free, read| {
         walk(&geo, start, version, is_free, read, &mut |step| met(&image.borrow(), step));
     })
 }
 
 /// Asks what a walk along the log asks of a volume: whether a segment is free, and what a block holds, `None` where it
-/// cannot be read.
+/// cannot be read, or is no node of the log where such are `lost`.
 fn reading<T>(
     image: &RefCell<&mut Image<'_>>,
+    lost: bool,
     asks: impl FnOnce(&mut dyn FnMut(SegNo) -> bool, &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>) -> T,
 ) -> io::Result<T> {
     let failed = RefCell::new(None);
+    let version = image.borrow().chain_version();
     let mut is_free = |segno: SegNo| {
         let mut image = image.borrow_mut();
         let entry = image.sit(segno).map_err(|e| *failed.borrow_mut() = Some(e));
@@ -94,7 +99,8 @@ fn reading<T>(
     let mut read = |addr: BlockAddr| -> Option<Box<Block>> {
         let medium = &image.borrow().cache.medium;
         let block = medium.read(addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
-        (!medium.tell_unreadable(addr)).then_some(block)
+        let is_there = !lost || version.belongs(footer(&block).cp_ver.get());
+        (is_there && !medium.tell_unreadable(addr)).then_some(block)
     };
     let told = asks(&mut is_free, &mut read);
     failed.take().map_or(Ok(told), Err)

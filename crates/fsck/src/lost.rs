@@ -229,7 +229,7 @@ impl Walker<'_, '_> {
             return set_right(self, claim.parent, &claim.name, nid, claim.kind);
         }
         if !self.names {
-            return self.hold(nid);
+            return self.hold(nid, claim.parent);
         }
         if way == Way::Anew {
             self.renew_in_lost_and_found(claim.parent)?;
@@ -240,12 +240,16 @@ impl Walker<'_, '_> {
         {
             return if named { Ok(()) } else { self.keep_nameless() };
         }
-        let Some(home) = self.lost_and_found()?.filter(|&home| home != nid) else { return self.hold(nid) };
-        let Some(name) = self.free_name(home, nid.to_string().as_bytes())? else { return self.hold(nid) };
+        let Some(home) = self.lost_and_found()?.filter(|&home| home != nid) else {
+            return self.hold(nid, claim.parent);
+        };
+        let Some(name) = self.free_name(home, nid.to_string().as_bytes())? else {
+            return self.hold(nid, claim.parent);
+        };
         match self.adopt(home, &name, nid, claim.kind)? {
             Some(true) => Ok(()),
             Some(false) => self.keep_nameless(),
-            None => self.hold(nid),
+            None => self.hold(nid, claim.parent),
         }
     }
 
@@ -271,10 +275,11 @@ impl Walker<'_, '_> {
         Ok(Some(named))
     }
 
-    /// Keeps an inode that can have no name, with all that it holds.
-    fn hold(&mut self, nid: Nid) -> io::Result<()> {
-        let root = self.image.g.root_ino;
-        self.visit(nid, (root, b""), Via::Superblock, "a file without a name")?;
+    /// Keeps an inode that can have no name, with all that it holds, and the directory in which it says it was.
+    fn hold(&mut self, nid: Nid, parent: Ino) -> io::Result<()> {
+        let is_possible = self.image.g.is_nid(parent) && parent != nid;
+        let parent = if is_possible { parent } else { self.image.g.root_ino };
+        self.visit(nid, (parent, b""), Via::Superblock, "a file without a name")?;
         self.drain()?;
         self.keep_nameless()
     }

@@ -91,6 +91,9 @@ impl Maker<'_, '_> {
         self.image.sign(&mut block, ino, ino, 0);
         cuts.into_iter().for_each(|cut| self.cuts.add(ino, cut.start, cut.end - cut.start));
         self.tell_remains(ino, &remains, &extent, (slots.addrs(), &held), keeps, place);
+        if self.has_zones() && !keeps {
+            self.reverted.insert(ino, None);
+        }
         self.anew.files.insert(ino);
         let new = if self.fix { self.replace_inode(ino, &mut block)? } else { None };
         if new.is_none() {

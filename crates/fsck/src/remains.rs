@@ -218,21 +218,26 @@ impl Image<'_> {
         Ok(extent)
     }
 
-    /// The pages of which a file has records in compact pages; `None` where it has no such page.
+    /// The pages of which a file has records in compact pages; `None` where it has no such page. Where there is nothing
+    /// to be read of what may be one, it is taken for one: a file is more seldom as long.
     pub(crate) fn compact_records_of(
         &mut self,
         ino: Ino,
         remains: &Remains,
     ) -> io::Result<Option<BTreeSet<u32>>> {
-        let mut pages = None;
+        let (mut pages, mut is_lost, mut is_there) = (None, false, false);
         for &(_, nid) in remains.nodes.iter().filter(|(offset, _)| *offset > BELOW_INODE[4] + 1) {
             for addr in self.addrs_of(nid)?.into_iter().filter(|&addr| self.g.in_main(addr)) {
-                if let Ok((_, records)) = delta::compact_records(self.cache.get(addr)?, ino) {
+                let block = self.cache.get(addr)?;
+                let is_blank = block.0.iter().all(|&byte| byte == 0);
+                if let Ok((_, records)) = delta::compact_records(block, ino) {
                     let known = pages.get_or_insert_with(BTreeSet::new);
                     known.extend(records.iter().map(|record| record.index));
                 }
+                let is_unread = is_blank || self.cache.medium.is_unreadable(addr);
+                (is_lost, is_there) = (is_lost | is_unread, is_there | !is_unread);
             }
         }
-        Ok(pages)
+        Ok(pages.or((is_lost && !is_there).then(BTreeSet::new)))
     }
 }

@@ -42,11 +42,16 @@ impl Tables<'_, '_> {
         let mut wrong: Vec<_> =
             self.links.iter().filter(|(_, l)| l.found != l.claimed).map(|(&i, &l)| (i, l)).collect();
         wrong.sort_unstable_by_key(|&(ino, _)| ino);
+        // Else the number of links may be what is wrong.
+        let may_lack_names = self.findings.has_lost_names();
         for (ino, l) in wrong {
             self.findings.add(
                 Code::InodeLinks,
                 format!("inode {ino}: i_links is {}, but it has {}", l.claimed, counted(l.found, "name")),
             );
+            if may_lack_names {
+                self.losses.names += u64::from(l.claimed.saturating_sub(l.found));
+            }
             // Who brings files off learns from it that a name is missing, or another file's.
             if self.fix && (self.names || self.anew.files.contains(&ino)) {
                 let addr = self.image.nat(ino)?.block_addr.get();

@@ -58,6 +58,10 @@ pub struct Salvage {
 const UNFINISHED: &str = "the last block of the newest checkpoint is missing, and all else of it is there: files are as of it. \
      Where power was lost before its end, what was written last may hold other bytes";
 
+/// What is said of files that no checkpoint is left to tell of.
+const RECKONED: &str = "the newest checkpoint is lost: files are as their newest nodes say, which may be older than \
+     they were, and removed files may be among them";
+
 /// What is said where an image ends before the block at which the fsync log may go on.
 const LOG_CUT: &str = "the image ends where the fsync log may go on: what was fsynced last may be missing";
 
@@ -74,13 +78,14 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared { before: found, cuts, inodes, unfinished, log_gaps, rebuilt, reverted, short, .. } =
-        match repair_without_names(&*over, &Options::default(), progress) {
-            Ok(bared) => bared,
-            Err(RepairError::Io(error)) => return Err(error.into()),
-            // What cannot be repaired can be read all the same.
-            Err(RepairError::Unsupported(_)) => Bared::default(),
-        };
+    let Bared {
+        before: found, cuts, inodes, unfinished, reckoned, log_gaps, rebuilt, reverted, short, ..
+    } = match repair_without_names(&*over, &Options::default(), progress) {
+        Ok(bared) => bared,
+        Err(RepairError::Io(error)) => return Err(error.into()),
+        // What cannot be repaired can be read all the same.
+        Err(RepairError::Unsupported(_)) => Bared::default(),
+    };
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
     }
@@ -93,7 +98,9 @@ pub fn open(
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
     let is_log_cut = here < blocks && found.has(Code::LogEnd);
-    let doubt = unfinished.then_some(UNFINISHED).or(is_log_cut.then_some(LOG_CUT)).map(str::to_owned);
+    let doubt =
+        unfinished.then_some(UNFINISHED).or(reckoned.then_some(RECKONED)).or(is_log_cut.then_some(LOG_CUT));
+    let doubt = doubt.map(str::to_owned);
     Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, reverted, short, gone })
 }
 

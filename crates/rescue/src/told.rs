@@ -65,7 +65,12 @@ impl<'v, S> Walk<'v, S> {
             };
             let reason =
                 format!("updates of {which} are lost: what was brought of these is older or damaged");
-            self.older.entry(ino).or_insert(Older { reason, met: false });
+            let rebuilt =
+                "; updates of its pages that were in the inode are lost too, and these pages are older";
+            self.older
+                .entry(ino)
+                .and_modify(|older| older.reason += rebuilt)
+                .or_insert(Older { reason, met: false });
         }
         self
     }

@@ -76,6 +76,7 @@ impl<S: Sink> Walk<'_, S> {
                 }
             }
         }
+        self.tell_names_unmet();
         Ok(())
     }
 

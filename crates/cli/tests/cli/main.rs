@@ -9,6 +9,7 @@ mod advice;
 mod again;
 mod ars;
 mod bad_input;
+mod boot;
 mod claims;
 mod damaged;
 mod ends;

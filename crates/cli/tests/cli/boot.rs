@@ -1,0 +1,132 @@
+//! What a check at boot leaves alone, as it would cost files, and what a salvage brings of it.
+
+use crate::common::*;
+use crate::damaged::{blocks, is_inode, page, pages};
+use medfs::{FileKind, Files};
+use medfs_device::{BlockDevice, read_block};
+use medfs_format::node::footer;
+use medfs_format::superblock::RawSuperblock;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const PAGE: u64 = 4096;
+
+fn zero(image: &Path, at: &[u64]) {
+    let image = fs::File::options().write(true).open(image).unwrap();
+    at.iter().for_each(|at| image.write_all_at(&[0; PAGE as usize], at * PAGE).unwrap());
+}
+
+/// A check at boot does nothing, and says that a repair loses something; what a salvage says.
+fn left_alone(s: &Scratch, salvage: i32) -> String {
+    let before = fs::read(s.image()).unwrap();
+    let assert = medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4);
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    assert!(text.contains("NOT REPAIRED, as that loses something"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before, "nothing was written");
+    let mut get = medfs();
+    get.args(["get", "--salvage"]).arg(s.image()).arg(s.path("all"));
+    String::from_utf8_lossy(&get.assert().code(salvage).get_output().stderr).into_owned()
+}
+
+/// The blocks of the newest checkpoint pack.
+fn newest_pack(image: &Path) -> Vec<u64> {
+    let dev = open(image);
+    let block = read_block(&dev, 0).unwrap();
+    let g = RawSuperblock::in_block(&block).validate().unwrap();
+    let heads = [0, 1].map(|pack| {
+        let block = read_block(&dev, g.cp_pack(pack).into()).unwrap();
+        let cp = medfs_format::checkpoint::RawCheckpoint::in_block(&block);
+        (cp.checkpoint_ver.get(), g.cp_pack(pack), cp.cp_pack_total_block_count.get())
+    });
+    assert!(dev.block_count() > 0);
+    let (_, start, blocks) = heads.into_iter().max().unwrap();
+    (start.into()..u64::from(start + blocks)).collect()
+}
+
+#[test]
+fn an_older_checkpoint_is_not_taken_at_boot_and_a_salvage_brings_what_came_behind_it() {
+    for s in [plain(), Scratch::with_volume("64M")] {
+        for (name, tag) in [("old", 1), ("new", 2)] {
+            with_engine(&s.image(), true, |v| {
+                let ino = make(v, v.root(), name, FileKind::Regular);
+                v.write(ino, 0, &pages(tag, 5)).unwrap();
+            });
+        }
+        zero(&s.image(), &newest_pack(&s.image()));
+        let text = left_alone(&s, 1);
+        assert!(text.contains("/: the newest checkpoint is lost"), "{text}");
+        for (name, tag) in [("old", 1), ("new", 2)] {
+            assert!(fs::read(s.path("all").join(name)).unwrap() == pages(tag, 5), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_fsync_log_with_zeros_is_not_cut_at_boot_and_a_salvage_goes_past_them() {
+    let s = Scratch::with_volume("64M");
+    with_engine(&s.image(), false, |v| {
+        v.sync().unwrap();
+        for n in 0..5 {
+            let ino = make(v, v.root(), &format!("new{n}"), FileKind::Regular);
+            v.write(ino, 0, &pages(n, 2)).unwrap();
+            v.fsync(ino, false).unwrap();
+        }
+    });
+    zero(&s.image(), &blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync()));
+    let text = left_alone(&s, 1);
+    for n in [0, 2, 3, 4] {
+        assert!(fs::read(s.path("all").join(format!("new{n}"))).ok() == Some(pages(n, 2)), "new{n}: {text}");
+    }
+    for n in [2, 3, 4] {
+        assert!(text.contains(&format!("/new{n}: it was fsynced (as new{n}) behind")), "{text}");
+    }
+}
+
+/// The file keeps its other name, in another directory.
+#[test]
+fn a_name_in_a_lost_block_of_a_directory_is_not_left_out_at_boot() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let [one, two] = ["one", "two"].map(|name| make(v, v.root(), name, FileKind::Directory));
+        let ino = make(v, one, "first", FileKind::Regular);
+        v.write(ino, 0, &page(3, 1)).unwrap();
+        v.link(ino, two, b"second").unwrap();
+        for n in 0..300 {
+            make(v, two, &format!("a name of some length {n}"), FileKind::Regular);
+        }
+    });
+    let lost = blocks(&s.image(), |b| {
+        !["two", "second"].iter().any(|name| is_inode(b, name))
+            && b.0.windows(6).any(|bytes| bytes == b"second")
+    });
+    zero(&s.image(), &lost);
+    let text = left_alone(&s, 1);
+    assert!(text.contains("it has 2 names, of which 1 was found"), "{text}");
+}
+
+#[test]
+fn a_lost_root_directory_gets_no_other_owner_at_boot() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        make(v, v.root(), "file", FileKind::Regular);
+    });
+    let root = blocks(&s.image(), |b| footer(b).nid.get() == 3 && footer(b).ino.get() == 3);
+    zero(&s.image(), &root);
+    left_alone(&s, 0);
+    assert!(s.path("all/file").exists());
+}
+
+#[test]
+fn directories_of_a_lost_one_are_salvaged_into_it() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let home = make(v, v.root(), "home", FileKind::Directory);
+        let pi = make(v, home, "pi", FileKind::Directory);
+        make(v, pi, "file", FileKind::Regular);
+        make(v, home, "list", FileKind::Regular);
+    });
+    zero(&s.image(), &blocks(&s.image(), |b| is_inode(b, "home")));
+    left_alone(&s, 0);
+    assert!(s.path("all/home/pi/file").exists() && s.path("all/home/list").exists());
+}

@@ -1,0 +1,145 @@
+//! A copy of a damaged volume made readable, for whoever brings files off it: all is mended that leads to inodes, and
+//! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint without its last block,
+//! nodes behind a lost checkpoint, and the fsync log behind a gap.
+
+use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, pass, supported};
+use crate::finding::{Code, Cut, Findings, Reverted, Severity};
+use crate::image::{Image, Stop};
+use crate::in_force;
+use crate::log_gap::{self, LogGaps};
+use crate::medium::Medium;
+use crate::mend::Mend;
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
+use medfs_format::{Block, Ino};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io;
+
+/// What a repair that gives no names came to.
+#[derive(Debug, Clone, Default)]
+pub struct Bared {
+    /// What was wrong before.
+    pub before: Report,
+    /// What was cut off, in the order of the walk.
+    pub cuts: Vec<Cut>,
+    /// Inodes that the checkpoint counted, where there was one, and those that are left.
+    pub inodes: Option<(u32, u32)>,
+    /// Whether anything was changed.
+    pub changed: bool,
+    /// The volume is as of a checkpoint of which nothing but its last block is missing.
+    pub unfinished: bool,
+    /// The newest checkpoint is lost: the volume is as its newest nodes say.
+    pub reckoned: bool,
+    /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
+    pub log_gaps: Option<LogGaps>,
+    /// Files whose inode was lost, made anew of their nodes and blocks.
+    pub rebuilt: BTreeSet<Ino>,
+    /// Files with pages whose last updates are lost.
+    pub reverted: BTreeMap<Ino, Reverted>,
+    /// Files and directories that count more blocks as their own than were found.
+    pub short: BTreeSet<Ino>,
+}
+
+/// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume
+/// that files are read from, whether they have a name or not. What is left to be found there keeps no file
+/// from being read.
+pub fn repair_without_names(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Bared, RepairError> {
+    let mut before = check(dev, options, progress)?;
+    let mut bared = Bared { before: before.clone(), ..Bared::default() };
+    if before.has(Code::CheckpointTorn)
+        && let Some(newer) = complete_newest(dev, options, progress)?
+    {
+        (bared.changed, bared.unfinished, before) = (true, true, newer);
+    }
+    if before.has(Code::CheckpointOlder)
+        && let Some(newer) = leave_older(dev, options, progress)?
+    {
+        (bared.changed, bared.reckoned, before) = (true, true, newer);
+    }
+    if before.is_final() {
+        return Ok(bared);
+    }
+    supported(dev)?;
+    if before.has(Code::LogNode) || before.has(Code::LogUnkept) {
+        bared.log_gaps = log_gap::bridge(dev, before.has(Code::LogUnkept))?;
+    }
+    let mut found = before;
+    let mut known: HashSet<Ino> = bared.before.lost.iter().map(|lost| lost.ino).collect();
+    for _ in 1..=MAX_ROUNDS {
+        let (met, ends) = pass(dev, options, Mend::AllButNames, progress)?;
+        // What directories without a name have of names is met now.
+        bared.before.lost.extend(met.lost.into_iter().filter(|lost| !known.contains(&lost.ino)));
+        known.extend(bared.before.lost.iter().map(|lost| lost.ino));
+        bared.cuts.extend(ends.cuts);
+        bared.rebuilt.extend(ends.rebuilt);
+        bared.reverted.extend(ends.reverted);
+        bared.short.extend(ends.short);
+        if let Some((before, left)) = ends.inodes {
+            bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
+        }
+        bared.changed = true;
+        let left = check(dev, options, progress)?;
+        let same = (&left.findings, left.suppressed) == (&found.findings, found.suppressed);
+        if same || left.is_final() {
+            break;
+        }
+        found = left;
+    }
+    Ok(bared)
+}
+
+/// Completes a checkpoint that lacks its last block alone, where the volume is sound as of it; what a check then
+/// finds. Whoever brings files off wants those that no other checkpoint names.
+fn complete_newest(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> io::Result<Option<Report>> {
+    let (addr, block) = match in_force::missing_end(dev) {
+        Ok(Some(end)) => end,
+        Ok(None) | Err(Stop::Fatal) => return Ok(None),
+        Err(Stop::Io(e)) => return Err(e),
+    };
+    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+    let Ok(was) = read_block(dev, addr.into()) else { return Ok(None) };
+    dev.write(addr.into(), &[&block], tag)?;
+    let found = check(dev, options, progress)?;
+    if found.is_clean() {
+        return Ok(Some(found));
+    }
+    dev.write(addr.into(), &[&was], tag)?;
+    Ok(None)
+}
+
+/// Takes an older checkpoint, which counts as the newest one is lost, out of force: the nodes tell of what came behind
+/// it. What a check then finds; `None` where nothing can be made of them.
+fn leave_older(
+    dev: &dyn BlockDevice,
+    options: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> io::Result<Option<Report>> {
+    let (start, blocks) = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+        Ok(image) => (image.g.cp_pack(image.pack), image.checkpoint().cp_pack_total_block_count.get()),
+        Err(Stop::Fatal) => return Ok(None),
+        Err(Stop::Io(e)) => return Err(e),
+    };
+    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
+    let headers = [start, start + blocks.max(1) - 1].map(u64::from);
+    let mut before = Vec::new();
+    for addr in headers {
+        let Ok(was) = read_block(dev, addr) else { continue };
+        dev.write(addr, &[&Block::ZERO], tag)?;
+        before.push((addr, was));
+    }
+    let found = check(dev, options, progress)?;
+    if found.findings.iter().all(|finding| finding.severity != Severity::Fatal) {
+        return Ok(Some(found));
+    }
+    for (addr, was) in before {
+        dev.write(addr, &[&was], tag)?;
+    }
+    Ok(None)
+}
