@@ -3,8 +3,9 @@
 use crate::words;
 use medfs_fsck::{Code, Losses, Report};
 
-/// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and no
-/// label; a root directory another owner; an older checkpoint lacks files, and a log that is cut off what was fsynced.
+/// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and
+/// no label; a new root directory has another owner; an older checkpoint lacks files, and a log that is cut off what
+/// was fsynced.
 const LOSE_ALL_THE_SAME: [Code; 5] =
     [Code::SuperblockLost, Code::NoRoot, Code::CheckpointOlder, Code::LogUnkept, Code::LogNode];
 

@@ -12,6 +12,7 @@ use crate::file::FileWalk;
 use crate::finding::{Code, Findings};
 use crate::inode::Rules;
 use crate::judgement::{Judgement, mend};
+use crate::led::is_named;
 use crate::names::own_name;
 use crate::space::{Kind, has_no_addresses, is_of_slot, recorded};
 use medfs_device::Cause;
@@ -50,16 +51,11 @@ pub(crate) enum Sense {
     Contradicts(String),
 }
 
-/// Whether the checksum of an inode is wrong, on a volume whose inodes have one.
-pub(crate) fn has_wrong_checksum(inode: &RawInode, seed: Option<u32>) -> bool {
-    let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
-    seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
-}
-
 impl Rules {
     /// Whether the inode's checksum is wrong.
     pub(crate) fn is_doubtful(&self, inode: &RawInode) -> bool {
-        has_wrong_checksum(inode, self.seed)
+        let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
+        self.seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
     }
 
     /// Turns the bit of an inode block back that alone explains a wrong checksum.
@@ -125,7 +121,7 @@ impl Judgement<'_> {
     ) -> io::Result<()> {
         let footer = *node::footer(block);
         let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
-        let is_named = nid == ino && !nid_fits && !ino_fits && self.is_named(ino, block.view())?;
+        let is_named = nid == ino && !nid_fits && !ino_fits && is_named(self, ino, block.view())?;
         let is_it = nid_fits != ino_fits || is_named || lacks_footer_alone(self, (nid, ino), block)?;
         let recorded = recorded(&mut self.image, addr, Kind::Node)?.map(|sum| sum.nid.get());
         if !is_it

@@ -168,7 +168,7 @@ impl Image<'_> {
 
     /// The nodes of a NAT block in force, with their entries.
     pub(crate) fn nodes_in(&mut self, index: u32) -> io::Result<Vec<(Nid, RawNatEntry)>> {
-        if self.is_nat_blank(index) {
+        if is_nat_blank(self, index) {
             return Ok(Vec::new());
         }
         let (block, changed) = self.nat_block(index)?;
@@ -180,13 +180,6 @@ impl Image<'_> {
             set_bit(&mut self.blank_nat, index as usize);
         }
         Ok(nodes)
-    }
-
-    /// Whether a NAT block is known to have no nodes.
-    pub(crate) fn is_nat_blank(&self, index: u32) -> bool {
-        let first = index * nat::ENTRIES_PER_BLOCK as u32;
-        let changes = self.nat_changes.range(first..first + nat::ENTRIES_PER_BLOCK as u32);
-        test_bit(&self.blank_nat, index as usize) && changes.count() == 0
     }
 
     /// A SIT block in force with the journal applied, and whether that differs from the disk, or the block is
@@ -269,4 +262,11 @@ impl Image<'_> {
     pub(crate) fn curseg_of(&self, segno: SegNo) -> Option<usize> {
         self.cursegs.iter().position(|c| c.segno == segno)
     }
+}
+
+/// Whether a NAT block is known to have no nodes.
+pub(crate) fn is_nat_blank(image: &Image<'_>, index: u32) -> bool {
+    let first = index * nat::ENTRIES_PER_BLOCK as u32;
+    let changes = image.nat_changes.range(first..first + nat::ENTRIES_PER_BLOCK as u32);
+    test_bit(&image.blank_nat, index as usize) && changes.count() == 0
 }

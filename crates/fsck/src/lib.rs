@@ -33,6 +33,7 @@ mod in_force;
 mod inode;
 mod inode_layout;
 mod judgement;
+mod led;
 mod load;
 mod log;
 mod log_addresses;

@@ -4,6 +4,7 @@ use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::{Judgement, mend};
+use crate::led::settle_rival;
 use crate::names::{bucket, may_be_a_name};
 use crate::reach::Claim;
 use crate::rebuild::Rebuilt;
@@ -29,7 +30,7 @@ impl Judgement<'_> {
             self.image.take_up(nid)?;
         }
         if nid == ino {
-            self.settle_rival(ino)?;
+            settle_rival(self, ino)?;
         }
         let mut entry = self.image.nat(nid)?;
         let addr = entry.block_addr.get();

@@ -6,6 +6,9 @@ use medfs_format::node::FileKind;
 use medfs_format::{BlockAddr, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// An entry: the directory that it is in, and its name there, which may be empty.
+pub(crate) type Entry<'n> = (Ino, &'n [u8]);
+
 /// How an inode was come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {

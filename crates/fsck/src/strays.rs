@@ -15,14 +15,12 @@
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
-use crate::evidence::has_wrong_checksum;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
-use crate::space::{Kind, recorded};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::footer;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::sit::{self, RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
@@ -70,6 +68,13 @@ pub(crate) struct Stray {
     valid: bool,
     addr: BlockAddr,
     ino: Ino,
+}
+
+impl Strays {
+    /// Another block that is as good as the one the NAT was made to lead to; asked for once.
+    pub(crate) fn rival(&mut self, nid: Nid) -> Option<Stray> {
+        self.rivals.remove(&nid)
+    }
 }
 
 impl Stray {
@@ -177,7 +182,7 @@ impl Image<'_> {
                 self.strays_in(segno, &entry, &mut strays)?;
             }
         }
-        self.leave_out_others(&mut strays)?;
+        leave_out_others(self, &mut strays)?;
         let mut found: BTreeMap<u32, Vec<Nid>> = BTreeMap::new();
         let mut unsaid = false;
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
@@ -210,11 +215,6 @@ impl Image<'_> {
         let lost = (self.journals_may_be_lost || unsaid) && !self.strays.doubtful.is_empty();
         self.strays.missing = if lost { self.missing_entries()? } else { 0 };
         Ok(())
-    }
-
-    /// Another block that is as good as the one the NAT was made to lead to; asked for once.
-    pub(crate) fn rival(&mut self, nid: Nid) -> Option<Stray> {
-        self.strays.rivals.remove(&nid).filter(|_| self.nat_changes.contains_key(&nid))
     }
 
     /// Lets the NAT lead to a block, in memory.
@@ -301,6 +301,7 @@ impl Image<'_> {
             return Ok(());
         }
         let version = self.chain_version();
+        let (seed, layouts, owners) = (self.inode_seed(), self.layouts(), owners_in(self, segno)?);
         let start = self.g.seg_start(segno);
         let appended =
             log.map(|log| &self.cursegs[log]).filter(|c| c.alloc_type == 0 && self.journals_may_be_lost);
@@ -311,10 +312,10 @@ impl Image<'_> {
                 continue;
             }
             // Also where SSA and NAT agree: a node that was written to a wrong place is there all the same.
-            let seed = self.inode_seed();
             let block = self.cache.get(addr)?;
             let f = *footer(block);
-            let is_denied = f.nid == f.ino && has_wrong_checksum(block.view(), seed);
+            let inode: &RawInode = block.view();
+            let is_denied = f.nid == f.ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
             if !valid {
                 self.cache.medium.tell_unreadable(addr); // nobody may need it
             }
@@ -325,7 +326,7 @@ impl Image<'_> {
             {
                 continue;
             }
-            let named = recorded(self, addr, Kind::Node)?.map_or(nid, |sum| sum.nid.get());
+            let named = owners.as_ref().map_or(nid, |owners| owners[offset as usize]);
             let trust = match (is_denied, named == nid) {
                 (true, _) => Trust::Denied,
                 (false, false) => Trust::Doubted,
@@ -337,24 +338,6 @@ impl Image<'_> {
                     self.strays.rivals.insert(nid, stray.min(*known));
                 }
                 strays.entry(nid).and_modify(|s| *s = stray.max(*s)).or_insert(stray);
-            }
-        }
-        Ok(())
-    }
-
-    /// Leaves out inodes with a wrong checksum whose block the NAT knows as another node's: the sector of the footer is
-    /// that of this one.
-    fn leave_out_others(&mut self, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
-        let denied = strays.iter().filter(|(_, stray)| stray.trust == Trust::Denied);
-        let denied: HashMap<BlockAddr, Nid> = denied.map(|(nid, stray)| (stray.addr, *nid)).collect();
-        if denied.is_empty() {
-            return Ok(());
-        }
-        for index in 0..self.g.nat_blocks() {
-            for (nid, entry) in self.nodes_in(index)? {
-                if let Some(&stray) = denied.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
-                    strays.remove(&stray);
-                }
             }
         }
         Ok(())
@@ -397,4 +380,37 @@ impl Image<'_> {
         let crc = u32::from_le_bytes(self.cp[at..at + 4].try_into().expect("four bytes"));
         ChainVersion::of(&cp, crc)
     }
+}
+
+/// Leaves out inodes with a wrong checksum whose block the NAT knows as another node's: the sector of the footer is
+/// that of this one.
+fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
+    let denied = strays.iter().filter(|(_, stray)| stray.trust == Trust::Denied);
+    let denied: HashMap<BlockAddr, Nid> = denied.map(|(nid, stray)| (stray.addr, *nid)).collect();
+    if denied.is_empty() {
+        return Ok(());
+    }
+    for index in 0..image.g.nat_blocks() {
+        for (nid, entry) in image.nodes_in(index)? {
+            if let Some(&stray) = denied.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
+                strays.remove(&stray);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The nodes that the summary of a segment names, where it is one of nodes and known.
+fn owners_in(image: &mut Image<'_>, segno: SegNo) -> io::Result<Option<Vec<Nid>>> {
+    let of = |sum: &RawSummaryBlock| sum.entries.iter().map(|entry| entry.nid.get()).collect();
+    if let Some(log) = image.curseg_of(segno) {
+        let curseg = &image.cursegs[log];
+        return Ok((log >= 3 && curseg.known).then(|| of(&curseg.sum)));
+    }
+    if image.ssa_lost(segno)? {
+        return Ok(None);
+    }
+    let addr = image.g.ssa_block(segno);
+    let sum: &RawSummaryBlock = image.cache.get(addr)?.view();
+    Ok((sum.footer.entry_type == SUM_TYPE_NODE).then(|| of(sum)))
 }

@@ -3,6 +3,7 @@
 //! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
 
 use crate::finding::{Code, Findings, counted};
+use crate::image::is_nat_blank;
 use crate::judgement::Judgement;
 use crate::pack::Counts;
 use crate::space::Kind;
@@ -68,7 +69,7 @@ impl Tables<'_, '_> {
         let mut free = None;
         for index in 0..self.image.g.nat_blocks() {
             let first = index * nat::ENTRIES_PER_BLOCK as u32;
-            if self.image.is_nat_blank(index) && index > 0 {
+            if is_nat_blank(&self.image, index) && index > 0 {
                 free = free.or(Some(first));
                 continue;
             }

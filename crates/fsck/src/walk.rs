@@ -12,10 +12,11 @@ use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
 use crate::foreign::Foreign;
+use crate::head::Heads;
 use crate::judgement::{Judgement, mend};
 use crate::mend::Held;
 use crate::names::own_name;
-use crate::reach::{Links, Pending, Verdict, Via};
+use crate::reach::{Entry, Links, Pending, Verdict, Via};
 use crate::space::{Owner, has_no_addresses};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
@@ -76,14 +77,7 @@ impl<'d, 'p> Walker<'d, 'p> {
     }
 
     /// Judges the inode that something names; a file is walked at once, a directory by [`Walker::drain`].
-    /// `entry`: the directory that it is in, and its name there.
-    pub(crate) fn visit(
-        &mut self,
-        ino: Ino,
-        entry: (Ino, &[u8]),
-        via: Via,
-        place: &str,
-    ) -> io::Result<Verdict> {
+    pub(crate) fn visit(&mut self, ino: Ino, entry: Entry<'_>, via: Via, place: &str) -> io::Result<Verdict> {
         let unusable = if via == Via::Orphan { Code::OrphanInode } else { Code::DentryInode };
         let reject = |w: &mut Self, code, text: String| {
             w.findings.add(code, format!("{place}: {text}"));
@@ -100,15 +94,9 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
-        if let Some(other) = self.inode_of_block(ino, addr, block.view())? {
-            self.image.nat_changes.remove(&ino);
-            self.image.forget_inode(ino);
-            let text = format!("block {addr} says that it is inode {ino}, but is inode {other}");
-            return reject(self, Code::NodeFooter, text);
-        }
         let named = if let Via::Dentry(kind) = via { kind } else { None };
-        if let Some(why) = self.why_headless(ino, block.view(), named, entry)? {
-            return reject(self, Code::Inode, format!("inode {ino}: {why}"));
+        if let Some((code, why)) = Heads(self).why_lost((ino, addr), block.view(), named, entry)? {
+            return reject(self, code, why);
         }
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));

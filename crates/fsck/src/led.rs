@@ -1,0 +1,40 @@
+//! Where the name leads that an inode says it has: what else tells whose a block is, beside its footer.
+
+use crate::judgement::Judgement;
+use crate::names::own_name;
+use medfs_format::node::{Advise, RawInode};
+use medfs_format::{Ino, NULL_ADDR};
+use std::io;
+
+/// The inode that the name leads to which an inode says it has.
+pub(crate) fn led_to(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<Ino>> {
+    let is_sure = !inode.advise().intersects(Advise::LOST_PINO | Advise::ENC_NAME);
+    let Some(name) = own_name(inode).filter(|name| is_sure && !name.is_empty()) else { return Ok(None) };
+    let parent = inode.i_pino.get();
+    let addr = if j.image.g.is_nid(parent) { j.image.nat(parent)?.block_addr.get() } else { NULL_ADDR };
+    if !j.image.g.in_main(addr) {
+        return Ok(None);
+    }
+    Ok(j.find(parent, name)?.filter(|&other| j.image.g.is_nid(other)))
+}
+
+/// Whether the name that an inode says it has leads to it.
+pub(crate) fn is_named(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode) -> io::Result<bool> {
+    Ok(led_to(j, inode)? == Some(ino))
+}
+
+/// Takes the other block that may be an inode's by its footer, where only that one's name leads to it.
+pub(crate) fn settle_rival(j: &mut Judgement<'_>, ino: Ino) -> io::Result<()> {
+    let Some(rival) = j.image.strays.rival(ino) else { return Ok(()) };
+    if !j.image.nat_changes.contains_key(&ino) {
+        return Ok(());
+    }
+    let addr = j.image.nat(ino)?.block_addr.get();
+    for (at, is_right) in [(addr, true), (rival.addr(), false)] {
+        let inode = Box::new(j.image.cache.get(at)?.view::<RawInode>().clone());
+        if is_named(j, ino, &inode)? {
+            return if is_right { Ok(()) } else { j.image.lead_to(ino, rival) };
+        }
+    }
+    Ok(())
+}
