@@ -1,5 +1,5 @@
-//! The head of an inode: the first sector, with all of it before most of its addresses. A torn write leaves zeros in its
-//! place, or what was there before: the head of another inode. That head names blocks of the other file, too.
+//! The head of an inode: the first sector, with all of it before most of its addresses. A torn write leaves zeros in
+//! its place, or what was there before: the head of another inode. That head names blocks of the other file, too.
 //!
 //! A file whose blocks are known without its inode is then made anew of them ([`crate::lost_file`]): a head of another
 //! inode would give it that one's owner, mode, size and clusters. Of a link that is not longer than the sector nothing
@@ -95,8 +95,8 @@ impl Heads<'_, '_> {
         Ok(Some(why))
     }
 
-    /// The inode that a block is, where its footer names one that the NAT has lost: its name leads there, and so does the
-    /// NAT.
+    /// The inode that a block is, where its footer names one that the NAT has lost: its name leads there, and so does
+    /// the NAT.
     fn inode_of_block(&mut self, ino: Ino, addr: BlockAddr, inode: &RawInode) -> io::Result<Option<Ino>> {
         if !self.image.nat_changes.contains_key(&ino) {
             return Ok(None);
@@ -105,8 +105,8 @@ impl Heads<'_, '_> {
         Ok((self.image.nat(other)?.block_addr.get() == addr).then_some(other))
     }
 
-    /// Whether the head of an inode, to which an entry leads, is that of another one, which is sound: it has that one's
-    /// name and time, and the name leads there.
+    /// Whether the head of an inode, to which an entry leads, is that of another one, which is sound: it has that
+    /// one's name and time, and the name leads there.
     fn has_head_of_another(&mut self, ino: Ino, inode: &RawInode, entry: (Ino, &[u8])) -> io::Result<bool> {
         let name = own_name(inode);
         if (inode.i_pino.get(), name) == (entry.0, Some(entry.1)) {
