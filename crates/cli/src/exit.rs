@@ -46,7 +46,7 @@ pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
             (PROBE_NOTHING, "The device holds no volume, or the arguments are wrong."),
         ],
         "get" => &[
-            (SUCCESS, "Everything was copied."),
+            (SUCCESS, "Everything was copied that the volume shows."),
             (FAILURE, "Some files were not copied or are incomplete; each is named on standard error."),
             (USAGE, "Wrong arguments."),
         ],
