@@ -94,6 +94,27 @@ pub(crate) fn node_home(
     Ok(right)
 }
 
+/// Whether an inode that has to be doubted names a block that another slot names too, and nothing says whose it is.
+pub(crate) fn is_rather_anothers(
+    j: &mut Judgement<'_>,
+    owner: Owner,
+    addr: BlockAddr,
+    place: &str,
+) -> io::Result<bool> {
+    if !owner.is_doubted || owner.is_known {
+        return Ok(false);
+    }
+    let recorded = recorded(&mut j.image, addr, Kind::Data)?;
+    let is_open = recorded.is_none_or(|sum| !j.image.g.is_nid(sum.nid.get()));
+    if !is_open || !Missing(&mut j.image).unnamed()?.twice.contains(&addr) {
+        return Ok(false);
+    }
+    let text =
+        format!("{place}: block {addr} is named by another node, and the checksum of this one is wrong");
+    j.findings.add(Code::BlockTwice, text);
+    Ok(true)
+}
+
 /// The only value that has one bit turned round and fits; `None` where there is none, or more than one.
 fn one_bit_away(value: u32, mut fits: impl FnMut(u32) -> io::Result<bool>) -> io::Result<Option<u32>> {
     let mut found = None;

@@ -130,6 +130,12 @@ impl Judgement<'_> {
         {
             return Ok(());
         }
+        let was = footer.nid.get();
+        if self.image.nat_changes.get(&was).is_some_and(|entry| entry.block_addr.get() == addr) {
+            // It was taken for that one, which is lost.
+            self.image.nat_changes.remove(&was);
+            (self.image.lost_blocks, self.image.lost_files) = (None, None);
+        }
         self.findings.add(
             Code::NodeFooter,
             format!(

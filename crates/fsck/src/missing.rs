@@ -18,6 +18,7 @@ use crate::remains::BELOW_INODE;
 use crate::space::{Owner, has_no_addresses};
 use crate::unnamed::{Slots, Unnamed, above, leave_single};
 use crate::walk::Walker;
+use foldhash::{HashSet, HashSetExt};
 use medfs_device::Cause;
 use medfs_format::compress::{Cluster, Compression};
 use medfs_format::node::{ADDRS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
@@ -31,6 +32,8 @@ use std::ops::{Deref, DerefMut};
 struct Named {
     blocks: Vec<u8>,
     nids: Vec<u8>,
+    /// Blocks that more than one slot names.
+    twice: HashSet<BlockAddr>,
 }
 
 impl Named {
@@ -55,7 +58,12 @@ impl Named {
             NodeKind::Inode | NodeKind::Xattr => (&[], &[]),
         };
         let end = (self.blocks.len() * 8) as u32;
-        addrs.iter().for_each(|named| set(&mut self.blocks, named.get().wrapping_sub(main), end));
+        for named in addrs.iter().map(|named| named.get()).filter(|named| named.wrapping_sub(main) < end) {
+            if test_bit(&self.blocks, (named - main) as usize) && self.twice.len() < MAX_BLOCKS {
+                self.twice.insert(named);
+            }
+            set_bit(&mut self.blocks, (named - main) as usize);
+        }
         nids.iter().for_each(|named| set(&mut self.nids, named.get(), max_nid));
         Ok(())
     }
@@ -121,7 +129,7 @@ impl Missing<'_, '_> {
     }
 
     /// What nobody names, looked for once in a pass.
-    fn unnamed(&mut self) -> io::Result<&Unnamed> {
+    pub(crate) fn unnamed(&mut self) -> io::Result<&Unnamed> {
         if self.unnamed.is_none() {
             self.unnamed = Some(self.find_unnamed()?);
         }
@@ -132,9 +140,10 @@ impl Missing<'_, '_> {
         let mut named = Named {
             blocks: vec![0; self.g.segment_count_main as usize * VALID_MAP_SIZE],
             nids: vec![0; (self.g.max_nid() as usize).div_ceil(8)],
+            twice: HashSet::new(),
         };
         self.each_entry(&mut |image, nid, _, addr| named.add(image, nid, addr))?;
-        let mut found = Unnamed::default();
+        let mut found = Unnamed { twice: std::mem::take(&mut named.twice), ..Unnamed::default() };
         self.each_entry(&mut |image, nid, ino, addr| {
             let at = *footer(image.cache.get(addr)?);
             let is_own = (at.nid.get(), at.ino.get()) == (nid, ino) && nid != ino;

@@ -46,17 +46,19 @@ pub(crate) struct Owner {
     pub(crate) is_node: bool,
     /// The summary of the block in hand names it: nobody has to ask again.
     pub(crate) is_known: bool,
+    /// It is an inode with a wrong checksum, which may name blocks of others.
+    pub(crate) is_doubted: bool,
 }
 
 impl Owner {
     /// A node as the owner of its own block.
     pub(crate) fn node(nid: Nid, version: u8) -> Owner {
-        Owner { nid, ofs_in_node: 0, version, is_node: true, is_known: false }
+        Owner { nid, ofs_in_node: 0, version, is_node: true, is_known: false, is_doubted: false }
     }
 
     /// The address slot of a node.
     pub(crate) fn slot(nid: Nid, ofs_in_node: u16, version: u8) -> Owner {
-        Owner { nid, ofs_in_node, version, is_node: false, is_known: false }
+        Owner { nid, ofs_in_node, version, is_node: false, is_known: false, is_doubted: false }
     }
 
     /// The slot so many places behind this one.
@@ -339,7 +341,12 @@ impl Space {
         if same && (owner.is_node || sum.version == owner.version) {
             return Ok(true);
         }
-        if !same && holds(image, &sum, addr, owner.is_node)? {
+        let nid = sum.nid.get();
+        let is_of_lost = owner.is_doubted && image.g.is_nid(nid) && {
+            let at = image.nat(nid)?.block_addr.get();
+            image.is_lost_node(nid, at)?
+        };
+        if !same && (is_of_lost || holds(image, &sum, addr, owner.is_node)?) {
             findings.add(
                 Code::BlockTwice,
                 format!("{place}: block {addr} belongs to node {} (entry {})", sum.nid, sum.ofs_in_node),

@@ -1,6 +1,6 @@
 //! What nobody names, of the blocks and nodes that are in use ([`crate::missing`]).
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use medfs_format::node::NIDS_PER_BLOCK;
 use medfs_format::{BlockAddr, Ino, Nid};
 
@@ -17,6 +17,8 @@ pub(crate) type Slots = Vec<(u16, BlockAddr)>;
 /// What is in use and named by nobody.
 #[derive(Default)]
 pub(crate) struct Unnamed {
+    /// Blocks that more than one slot names.
+    pub(crate) twice: HashSet<BlockAddr>,
     /// Blocks by the node whose they are, each with its slot, in the order of these; no two of one slot.
     pub(crate) blocks: HashMap<Nid, Slots>,
     /// The nodes of each file that have such blocks.

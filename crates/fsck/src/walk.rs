@@ -7,7 +7,7 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose
 //! link count is not 1, and for each name of the directory in hand.
 
-use crate::address::{home, node_home};
+use crate::address::{home, is_rather_anothers, node_home};
 use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
@@ -302,7 +302,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let slots = inode.slots(self.rules.flexible());
         let in_inode = slots.area() / cluster * cluster;
         let place = format!("inode {}", f.ino);
-        let first = Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version);
+        let first = Owner { is_doubted: f.doubtful, ..Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version) };
         self.slots(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], first, 0, &place)?;
         let mut page = in_inode as u64;
         let n = NIDS_PER_BLOCK as u32;
@@ -472,7 +472,9 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
-        if !self.j.space.claim(&mut self.j.image, &mut self.j.findings, addr, owner, place)? {
+        if is_rather_anothers(self, owner, addr, place)?
+            || !self.j.space.claim(&mut self.j.image, &mut self.j.findings, addr, owner, place)?
+        {
             f.cut = true;
             return Ok(false);
         }
