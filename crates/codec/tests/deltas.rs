@@ -257,8 +257,8 @@ fn pages_without_a_base_are_compressed_alone() {
 
 #[test]
 fn a_frame_of_any_claimed_size_takes_no_memory() {
-    // What this process may write to, in pages, unlike address space that an allocator sets aside for a new thread; what
-    // the tests beside this one take is less than 64 MiB.
+    // What this process may write to, in pages: an allocator sets address space aside for a new thread. What the tests
+    // beside this one take is less than 64 MiB.
     let size = || {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("this process");
         statm.split(' ').nth(5).and_then(|pages| pages.parse::<usize>().ok()).expect("its size")

@@ -5,14 +5,13 @@
 //! inode would give it that one's owner, mode, size and clusters. Of a link that is not longer than the sector nothing
 //! is left.
 
-use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::led::led_to;
 use crate::names::own_name;
 use crate::reach::Entry;
 use crate::space::has_no_addresses;
+use medfs_format::Ino;
 use medfs_format::node::{FileKind, RawInode, footer};
-use medfs_format::{BlockAddr, Ino};
 use std::io;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
@@ -43,26 +42,8 @@ impl DerefMut for Heads<'_, '_> {
 }
 
 impl Heads<'_, '_> {
-    /// Why the inode in a block, to which an entry leads with this kind, is lost all the same.
-    pub(crate) fn why_lost(
-        &mut self,
-        (ino, addr): (Ino, BlockAddr),
-        inode: &RawInode,
-        named: Option<FileKind>,
-        entry: Entry<'_>,
-    ) -> io::Result<Option<(Code, String)>> {
-        if let Some(other) = self.inode_of_block(ino, addr, inode)? {
-            self.image.nat_changes.remove(&ino);
-            self.forget_inode(ino);
-            let text = format!("block {addr} says that it is inode {ino}, but is inode {other}");
-            return Ok(Some((Code::NodeFooter, text)));
-        }
-        let why = self.why_headless(ino, inode, named, entry)?;
-        Ok(why.map(|why| (Code::Inode, format!("inode {ino}: {why}"))))
-    }
-
     /// Why an inode that an entry names as of this kind is lost, where its head is, and no more is to be had of it.
-    fn why_headless(
+    pub(crate) fn why_headless(
         &mut self,
         ino: Ino,
         inode: &RawInode,
@@ -93,16 +74,6 @@ impl Heads<'_, '_> {
         }
         self.forget_inode(ino);
         Ok(Some(why))
-    }
-
-    /// The inode that a block is, where its footer names one that the NAT has lost: its name leads there, and so does
-    /// the NAT.
-    fn inode_of_block(&mut self, ino: Ino, addr: BlockAddr, inode: &RawInode) -> io::Result<Option<Ino>> {
-        if !self.image.nat_changes.contains_key(&ino) {
-            return Ok(None);
-        }
-        let Some(other) = led_to(self, inode)?.filter(|&other| other != ino) else { return Ok(None) };
-        Ok((self.image.nat(other)?.block_addr.get() == addr).then_some(other))
     }
 
     /// Whether the head of an inode, to which an entry leads, is that of another one, which is sound: it has that

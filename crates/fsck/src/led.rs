@@ -1,9 +1,10 @@
 //! Where the name leads that an inode says it has: what else tells whose a block is, beside its footer.
 
+use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::names::own_name;
 use medfs_format::node::{Advise, RawInode};
-use medfs_format::{Ino, NULL_ADDR};
+use medfs_format::{Block, Ino, NULL_ADDR};
 use std::io;
 
 /// The inode that the name leads to which an inode says it has.
@@ -21,6 +22,23 @@ pub(crate) fn led_to(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Opti
 /// Whether the name that an inode says it has leads to it.
 pub(crate) fn is_named(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode) -> io::Result<bool> {
     Ok(led_to(j, inode)? == Some(ino))
+}
+
+/// Whether the block that was taken for an inode by its footer is another one: its name leads there, and so does the
+/// NAT. The inode is lost then.
+pub(crate) fn is_of_another(j: &mut Judgement<'_>, ino: Ino, block: &Block, place: &str) -> io::Result<bool> {
+    let Some(addr) = j.image.nat_changes.get(&ino).map(|entry| entry.block_addr.get()) else {
+        return Ok(false);
+    };
+    let Some(other) = led_to(j, block.view())?.filter(|&other| other != ino) else { return Ok(false) };
+    if j.image.nat(other)?.block_addr.get() != addr {
+        return Ok(false);
+    }
+    j.image.nat_changes.remove(&ino);
+    (j.image.lost_blocks, j.image.lost_files) = (None, None);
+    let text = format!("{place}: block {addr} says that it is inode {ino}, but is inode {other}");
+    j.findings.add(Code::NodeFooter, text);
+    Ok(true)
 }
 
 /// Takes the other block that may be an inode's by its footer, where only that one's name leads to it.

@@ -4,7 +4,7 @@ use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::{Judgement, mend};
-use crate::led::settle_rival;
+use crate::led::{is_of_another, settle_rival};
 use crate::names::{bucket, may_be_a_name};
 use crate::reach::Claim;
 use crate::rebuild::Rebuilt;
@@ -62,6 +62,9 @@ impl Judgement<'_> {
                     f.nid, f.ino
                 ),
             );
+            return Ok(None);
+        }
+        if nid == ino && is_of_another(self, ino, &block, place)? {
             return Ok(None);
         }
         if entry.ino.get() != ino {

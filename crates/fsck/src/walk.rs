@@ -95,8 +95,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
         let named = if let Via::Dentry(kind) = via { kind } else { None };
-        if let Some((code, why)) = Heads(self).why_lost((ino, addr), block.view(), named, entry)? {
-            return reject(self, code, why);
+        if let Some(why) = Heads(self).why_headless(ino, block.view(), named, entry)? {
+            return reject(self, Code::Inode, format!("inode {ino}: {why}"));
         }
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));

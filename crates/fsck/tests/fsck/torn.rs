@@ -508,3 +508,16 @@ fn a_lost_inode_is_not_another_one_with_its_footer() {
     same(&content(&dev, one, PAGES), &expected, "lost", &mended);
     same(&content(&dev, two, PAGES), &other, "without its footer", &mended);
 }
+
+/// Addresses of a file that has lost its inode are in a sector of another one's, whose checksum is wrong for it.
+#[test]
+fn an_inode_takes_no_block_of_one_that_is_lost() {
+    let (dev, [(one, expected), (two, other)]) = volume(FEATURE_SETS[1]);
+    let [at, theirs] = [one, two].map(|ino| nodes(&dev, ino)[0]);
+    let dev = torn(&dev, at, 1, &read_block(&dev, theirs).expect("memory"));
+    dev.write(theirs, &[&Block::ZERO], META).expect("memory");
+    let mended = repaired(&dev);
+    assert_eq!(mended.after.findings, []);
+    same(&content(&dev, one, PAGES), &expected, "torn", &mended);
+    same(&content(&dev, two, PAGES), &other, "lost", &mended);
+}
