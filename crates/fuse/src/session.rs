@@ -280,7 +280,7 @@ impl Unmounter {
     pub fn write_back(&self, volume: &Volume) -> io::Result<()> {
         self.begin_to_write_back()?;
         let Some(writers) = &self.writers else { return Ok(()) };
-        writers.list().into_iter().try_for_each(|ino| writers.write_back(volume, ino))
+        writers.each(|ino| writers.write_back(volume, ino))
     }
 
     /// Where the volume is mounted.

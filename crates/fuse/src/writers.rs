@@ -53,9 +53,14 @@ impl Writers {
         }
     }
 
-    /// The files that are open to be written.
-    pub(crate) fn list(&self) -> Vec<Ino> {
-        self.open.lock().keys().copied().collect()
+    /// Does something with each file that is open to be written; the first error, once all were tried.
+    pub(crate) fn each<E>(&self, mut each: impl FnMut(Ino) -> Result<(), E>) -> Result<(), E> {
+        let open: Vec<Ino> = self.open.lock().keys().copied().collect();
+        let mut ended = Ok(());
+        for ino in open {
+            ended = ended.and(each(ino));
+        }
+        ended
     }
 
     /// Has the kernel write what it holds of a file, and waits until the daemon has it. A file without a name is gone
@@ -91,5 +96,26 @@ impl Writers {
             opened => opened,
         }
         .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_fails_keeps_no_other_one_from_its_turn() {
+        let writers = Writers {
+            mountpoint: PathBuf::new(),
+            device: (0, 0),
+            open: Mutex::new((1..=5).map(|ino| (ino, 1)).collect()),
+        };
+        let mut met = Vec::new();
+        let ended = writers.each(|ino| {
+            met.push(ino);
+            if ino % 2 == 0 { Err(met.len()) } else { Ok(()) }
+        });
+        let first = met.iter().position(|ino| ino % 2 == 0).map(|at| at + 1);
+        assert_eq!((met.len(), ended.err()), (5, first));
     }
 }

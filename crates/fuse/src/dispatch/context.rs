@@ -136,15 +136,15 @@ impl Context {
         OpenOut { fh, open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() }
     }
 
-    /// Has the kernel send what it holds back of all files, and waits until it is there.
+    /// Has the kernel send what it holds back of all files, and waits until it is there. A file that fails keeps no
+    /// other one from it: the first error is told at the end.
     pub(super) fn write_back(&self, pool: &WorkerPool) -> Done {
         let Some(volume) = self.files.volume() else { return Ok(()) };
-        for ino in self.writers.list() {
+        self.writers.each(|ino| {
             let nodeid = to_nodeid(ino, self.root);
             let written = pool.with_spare_worker(nodeid, || self.writers.write_back(volume, ino))?;
-            written.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
-        }
-        Ok(())
+            written.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+        })
     }
 
     /// Before a request takes room: what the page cache holds must not need it.
