@@ -9,7 +9,7 @@ use crate::judgement::Judgement;
 use crate::led::led_to;
 use crate::names::own_name;
 use crate::reach::Entry;
-use crate::space::has_no_addresses;
+use crate::space::{Kind, has_no_addresses, recorded};
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;
@@ -89,6 +89,9 @@ impl Heads<'_, '_> {
         if !self.image.g.in_main(addr) {
             return Ok(false);
         }
+        if self.image.is_lost_node(other, addr)? {
+            return self.names_blocks_of(other, inode);
+        }
         let block = self.image.cache.read(addr)?;
         let (at, theirs) = (footer(&block), block.view::<RawInode>());
         let of = |inode: &RawInode| {
@@ -100,6 +103,19 @@ impl Heads<'_, '_> {
         // Without checksums only the whole sector tells.
         let is_whole = inode.as_bytes()[..SECTOR] == theirs.as_bytes()[..SECTOR];
         Ok(is_theirs && (is_whole || self.rules.is_doubtful(inode) && !self.rules.is_doubtful(theirs)))
+    }
+
+    /// Whether the first block that an inode names is another one's by its summary.
+    fn names_blocks_of(&mut self, other: Ino, inode: &RawInode) -> io::Result<bool> {
+        let Some(slots) = inode.possible_slots(self.rules.flexible()) else { return Ok(false) };
+        if has_no_addresses(inode) {
+            return Ok(false);
+        }
+        let named = inode.i_addr[slots.extra..].iter().map(|addr| addr.get());
+        let Some(first) = named.take(slots.addrs()).find(|&addr| self.image.g.in_main(addr)) else {
+            return Ok(false);
+        };
+        Ok(recorded(&mut self.image, first, Kind::Data)?.is_some_and(|sum| sum.nid.get() == other))
     }
 
     /// Takes an inode without a head for lost, where blocks or nodes of its file tell more than it does.

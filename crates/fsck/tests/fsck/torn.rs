@@ -521,3 +521,18 @@ fn an_inode_takes_no_block_of_one_that_is_lost() {
     same(&content(&dev, one, PAGES), &expected, "torn", &mended);
     same(&content(&dev, two, PAGES), &other, "lost", &mended);
 }
+
+/// Without checksums, and the other inode is lost: the summaries say whose blocks the head names.
+#[test]
+fn an_inode_with_the_head_of_one_that_is_lost_takes_no_block_of_it() {
+    for features in FEATURE_SETS {
+        let (dev, [(one, expected), (two, other)]) = volume(features);
+        let [at, theirs] = [one, two].map(|ino| nodes(&dev, ino)[0]);
+        let dev = torn(&dev, at, 0, &read_block(&dev, theirs).expect("memory"));
+        dev.write(theirs, &[&Block::ZERO], META).expect("memory");
+        let mended = repaired(&dev);
+        assert_eq!(mended.after.findings, [], "{features:?}");
+        same(&content(&dev, one, PAGES), &expected, "torn", &mended);
+        same(&content(&dev, two, PAGES), &other, "lost", &mended);
+    }
+}
