@@ -121,6 +121,9 @@ impl Judgement<'_> {
     ) -> io::Result<()> {
         let footer = *node::footer(block);
         let (nid_fits, ino_fits) = (footer.nid.get() == nid, footer.ino.get() == ino);
+        if nid_fits && ino_fits {
+            return Ok(());
+        }
         let is_named = nid == ino && !nid_fits && !ino_fits && is_named(self, ino, block.view())?;
         let is_it = nid_fits != ino_fits || is_named || lacks_footer_alone(self, (nid, ino), block)?;
         let recorded = recorded(&mut self.image, addr, Kind::Node)?.map(|sum| sum.nid.get());

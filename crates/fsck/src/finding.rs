@@ -390,8 +390,8 @@ pub(crate) struct Findings {
     pub(crate) suppressed: u64,
     /// A node that nothing refers to was found.
     pub(crate) unreachable: bool,
-    /// A directory is damaged.
-    lost_names: bool,
+    /// A directory is damaged, so that names of files may be lost.
+    pub(crate) lost_names: bool,
     limit: usize,
 }
 
@@ -410,13 +410,6 @@ impl Findings {
             // What stays is nothing that a repair would have left.
             self.suppressed += 1;
         }
-    }
-}
-
-impl Findings {
-    /// Whether directories are damaged, so that names of files may be lost.
-    pub(crate) fn has_lost_names(&self) -> bool {
-        self.lost_names
     }
 }
 

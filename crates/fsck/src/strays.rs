@@ -312,10 +312,7 @@ impl Image<'_> {
                 continue;
             }
             // Also where SSA and NAT agree: a node that was written to a wrong place is there all the same.
-            let block = self.cache.get(addr)?;
-            let f = *footer(block);
-            let inode: &RawInode = block.view();
-            let is_denied = f.nid == f.ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
+            let f = *footer(self.cache.get(addr)?);
             if !valid {
                 self.cache.medium.tell_unreadable(addr); // nobody may need it
             }
@@ -326,6 +323,8 @@ impl Image<'_> {
             {
                 continue;
             }
+            let inode: &RawInode = self.cache.get(addr)?.view();
+            let is_denied = nid == ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
             let named = owners.as_ref().map_or(nid, |owners| owners[offset as usize]);
             let trust = match (is_denied, named == nid) {
                 (true, _) => Trust::Denied,

@@ -44,7 +44,7 @@ impl Tables<'_, '_> {
             self.links.iter().filter(|(_, l)| l.found != l.claimed).map(|(&i, &l)| (i, l)).collect();
         wrong.sort_unstable_by_key(|&(ino, _)| ino);
         // Else the number of links may be what is wrong.
-        let may_lack_names = self.findings.has_lost_names();
+        let may_lack_names = self.findings.lost_names;
         for (ino, l) in wrong {
             self.findings.add(
                 Code::InodeLinks,
