@@ -383,6 +383,7 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(override_usage = "medfs stat [OPTIONS] <DIR|IMAGE>\n       medfs stat [OPTIONS] --file <FILE>")]
 pub(crate) struct StatArgs {
     /// Directory of a mounted volume, or an image file or block device that is not mounted
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]

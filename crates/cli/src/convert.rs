@@ -4,7 +4,7 @@ use crate::args::{ConvertArgs, ImportArgs};
 use crate::databases::Databases;
 use crate::fsck::checked;
 use crate::words::{count, grouped};
-use crate::{exit, json, output, progress, survivor, target, undo};
+use crate::{damaged, exit, json, output, progress, survivor, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -103,6 +103,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     let path = &args.image;
     let dev = if args.dry_run { target::open_to_read(path)? } else { target::open_to_write(path)? };
     target::explain_no_volume(&*dev, path)?;
+    target::refuse_cut_short(dev.clone(), path)?;
     let cannot = || format!("cannot import {}", path.display());
     let checked = dev.clone();
     match args.dry_run {
@@ -116,7 +117,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         bars.show(phase, done, total)
     });
     bars.clear();
-    let import = import.map_err(repair_first).with_context(cannot)?;
+    let import = import.map_err(damaged::repair_first).with_context(cannot)?;
     let plan = *import.of();
     if plan.switches {
         check_first(&*checked, path)?;
@@ -170,17 +171,6 @@ pub(crate) fn interrupted(path: &Path) -> String {
     format!("an import was interrupted: {end} completes it, {back} reverts it")
 }
 
-/// Damage that a conversion meets: what comes before it.
-fn repair_first(error: medfs::Error) -> anyhow::Error {
-    match error {
-        medfs::Error::Corrupt(_) => {
-            let damage = exit::damage(&error);
-            anyhow::anyhow!("{damage}. Copy its files before you repair it: 'medfs help damaged'")
-        }
-        other => other.into(),
-    }
-}
-
 /// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back.
 fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     let report = checked(path, dev)?;
@@ -214,13 +204,14 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let path = &args.image;
     let dev = target::open_to_write(path)?;
     target::explain_no_volume(&*dev, path)?;
+    target::refuse_cut_short(dev.clone(), path)?;
     survivor::bring_back(&dev, path)?;
     undo::if_ended("export", "no data was lost: run it again to continue");
     let mut bars = Bars::default();
     let done =
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
-    let done = done.map_err(repair_first);
+    let done = done.map_err(damaged::repair_first);
     let done = done.with_context(|| format!("cannot export {}", path.display()))?;
     output::done("the export is complete");
     let text = if done.switched {

@@ -117,9 +117,14 @@ pub(crate) fn map_option() -> String {
     map().map_or_else(String::new, |map| format!("--map {} ", quote::path(map)))
 }
 
-/// The command that salvages a volume.
+/// The command that salvages a volume, in quotes.
 pub(crate) fn salvage(image: &Path) -> String {
-    hint(format_args!("medfs get --salvage {}{} DIRECTORY", map_option(), quote::path(image)))
+    hint(format_args!("{}", salvage_command(image)))
+}
+
+/// The same without quotes.
+pub(crate) fn salvage_command(image: &Path) -> String {
+    format!("medfs get --salvage {}{} DIRECTORY", map_option(), quote::path(image))
 }
 
 /// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.
@@ -133,8 +138,31 @@ pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<
                 salvage_finds(image, Hidden::Any)
             )
         }
+        _ if error.is_not_found() && path.as_os_str().as_encoded_bytes().iter().any(|c| b"*?[".contains(c)) => {
+            anyhow::anyhow!(
+                "{}; a path is one name, and no patterns are known: -r takes a directory with all it contains",
+                exit::sentence(&error.into())
+            )
+        }
         _ => error.into(),
     })
+}
+
+/// Damage that a conversion meets: what comes before it.
+pub(crate) fn repair_first(error: medfs::Error) -> anyhow::Error {
+    match error {
+        medfs::Error::Corrupt(_) => {
+            let damage = exit::damage(&error);
+            anyhow::anyhow!("{damage}. Copy its files before you repair it: 'medfs help damaged'")
+        }
+        other => other.into(),
+    }
+}
+
+/// How the files of an image that was cut short are copied, where it opens.
+pub(crate) fn copies_what_is_left(image: &Path) -> String {
+    let get = hint(format_args!("medfs get -r {}{} / DIRECTORY", map_option(), quote::path(image)));
+    format!("{get} copies what is left of the files, and {} what it does not reach", salvage(image))
 }
 
 /// The page.

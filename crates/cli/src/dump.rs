@@ -1,13 +1,14 @@
 //! `medfs dump`: shows the structures of a volume.
 
 use crate::args::{DumpArgs, DumpWhat};
-use crate::{exit, json, lifetime_writes, output, target, words};
+use crate::{damaged, exit, json, lifetime_writes, output, target, words};
 use anyhow::{Context, Result};
 use medfs_device::Holder;
 use medfs_device::mounts::MountEntry;
 use medfs_fsck::dump::{Dump, DumpError, Record, Value};
 use serde_json::Value as Json;
 use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
 
 /// `medfs dump`
 pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
             return table(&mut out, args.json, &fields, "valid_blocks", |i| dump.sit(i));
         }
         DumpWhat::Inode { number } => dump.inode(*number)?,
-        DumpWhat::Path { path } => at_path(&mut dump, path)?,
+        DumpWhat::Path { path } => at_path(&mut dump, path).map_err(|error| of_path(error, args, path))?,
     };
     if args.json {
         json::print(&as_promised(serde_json::to_value(&record)?))?;
@@ -121,6 +122,20 @@ fn at_path(dump: &mut Dump<'_>, path: &str) -> Result<Record> {
         DumpError::NotFound(_) => anyhow::anyhow!("{path}: no such file or directory"),
         other => other.into(),
     })
+}
+
+/// The error of a path, as the other commands have it: with the damage that is in the way, and what helps.
+fn of_path(error: anyhow::Error, args: &DumpArgs, path: &str) -> anyhow::Error {
+    let opened = || {
+        let device = target::open_to_look(&args.image)?;
+        let volume = target::open_volume_without_log(device, &args.image)?;
+        damaged::find(&volume, &args.image, Path::new(path)).map(drop)
+    };
+    let quietly = tracing::subscriber::NoSubscriber::default();
+    match tracing::subscriber::with_default(quietly, opened) {
+        Err(of_volume) => of_volume,
+        Ok(()) => error.context(path.to_owned()),
+    }
 }
 
 /// One line for each record whose field `used` is not zero, up to the end of the numbers.

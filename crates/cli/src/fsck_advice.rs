@@ -30,11 +30,7 @@ fn opens(image: &Path) -> bool {
 
 /// How the files of an image that was cut short are copied.
 fn copies_what_is_left(image: &Path) -> String {
-    if !opens(image) {
-        return damaged::salvage_copies(image);
-    }
-    let get = hint(format_args!("medfs get -r {}{} / DIRECTORY", damaged::map_option(), quote::path(image)));
-    format!("{get} copies what is left of the files, and {} what it does not reach", damaged::salvage(image))
+    if opens(image) { damaged::copies_what_is_left(image) } else { damaged::salvage_copies(image) }
 }
 
 /// How a damaged volume is repaired without a regret.

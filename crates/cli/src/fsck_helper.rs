@@ -1,72 +1,42 @@
 //! `fsck.medfs`: the arguments that fsck(8) and people used to other checkers give.
 
-use crate::exit::{self, Coded};
+use crate::exit;
 use crate::fsck::run;
 use crate::fsck_args::FsckArgs;
-use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-/// Called as `fsck.medfs`, with the flags that fsck(8) and people used to other checkers give.
+/// The options of `medfs fsck`, under its other name.
+#[derive(clap::Parser)]
+#[command(name = "fsck.medfs", about = "Check a volume, and repair it if asked", version)]
+#[command(after_help = "-T, -r, -s, -C and -C<N> of fsck(8) change nothing here.")]
+#[command(disable_version_flag = true)]
+struct Helper {
+    #[command(flatten)]
+    args: FsckArgs,
+}
+
+/// Called as `fsck.medfs`, with the options that fsck(8) and people used to other checkers give, and those of
+/// `medfs fsck`.
 pub(crate) fn helper(args: &[OsString]) -> u8 {
-    match helper_args(&args[1..]) {
-        Ok(Some(parsed)) => exit::run("fsck", exit::FSCK_OPERATIONAL, || run(&parsed)),
-        Ok(None) => exit::SUCCESS,
-        Err(e) => exit::run("fsck", exit::FSCK_USAGE, || Err(e)),
+    if args[1..].iter().any(|arg| arg == "-V" || arg == "--version") {
+        outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
+        return exit::SUCCESS;
+    }
+    let parsed = Helper::command().try_get_matches_from(known(args));
+    match parsed.and_then(|matches| Helper::from_arg_matches(&matches)) {
+        Ok(helper) => exit::run("fsck", exit::FSCK_OPERATIONAL, || run(&helper.args)),
+        Err(error) => exit::usage(&error, "fsck"),
     }
 }
 
-/// How it is called.
-const USAGE: &str = "usage: fsck.medfs [-a|-p|-y|-n] [-f] DEVICE";
-
-/// `None`: the version or help is asked for.
-fn helper_args(args: &[OsString]) -> Result<Option<FsckArgs>> {
-    let wrong = |what: String| Coded::new(exit::FSCK_USAGE, format!("{what}; {USAGE}"));
-    let mut image = None;
-    let (mut mend, mut preen, mut look, mut verbose) = (false, false, false, false);
-    for arg in args {
-        match arg.to_str() {
-            Some("-a" | "-p") => (mend, preen) = (true, true),
-            Some("-y") => mend = true,
-            Some("-n" | "--dry-run") => look = true,
-            // Checks are always complete; fsck(8)'s own flags for titles, progress and talk change nothing here.
-            Some("-f" | "-T" | "-r" | "-s") => {}
-            Some("-v") => verbose = true,
-            Some(flag) if flag.starts_with("-C") => {}
-            Some("-V" | "--version") => {
-                outln!("fsck.medfs {}", env!("CARGO_PKG_VERSION"));
-                return Ok(None);
-            }
-            Some("-h" | "--help") => {
-                outln!(
-                    "{USAGE}\n-a and -p repair where nothing is lost by that, -y repairs, -n only checks (the default). See 'medfs fsck --help'."
-                );
-                return Ok(None);
-            }
-            Some(flag) if flag.starts_with('-') && flag.len() > 1 => {
-                return Err(wrong(format!("unknown flag {flag}")).into());
-            }
-            _ if image.is_some() => return Err(wrong("more than one device".into()).into()),
-            _ => image = Some(PathBuf::from(arg)),
-        }
-    }
-    if mend && look {
-        return Err(wrong("-n excludes -a, -p and -y".into()).into());
-    }
-    let image = image.ok_or_else(|| wrong("no device".into()))?;
-    let repair = mend && !preen;
-    let (undo, restore, json, force) = (None, None, false, false);
-    Ok(Some(FsckArgs {
-        image,
-        repair,
-        preen,
-        undo,
-        nvram: None,
-        map: None,
-        restore,
-        dry_run: look,
-        json,
-        verbose,
-        force,
-    }))
+/// Without what changes nothing: checks are always complete, fsck(8) has flags for titles, progress and talk, and who
+/// asks for the repairs of a boot too asks for no others.
+fn known(args: &[OsString]) -> Vec<OsString> {
+    let preens = args.iter().any(|arg| arg == "-a" || arg == "-p");
+    let is_mute = |arg: &&OsString| {
+        let text = arg.to_str().unwrap_or_default();
+        ["-T", "-r", "-s"].contains(&text) || text.starts_with("-C") || (preens && text == "-y")
+    };
+    args.iter().filter(|arg| !is_mute(arg)).cloned().collect()
 }

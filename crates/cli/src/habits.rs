@@ -96,7 +96,13 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
                 Some(ContextValue::StyledStr(usage)) => usage.to_string(),
                 _ => help,
             };
-            format!("{} {verb} missing; {}", missing.join(" "), usage.trim().replacen("Usage", "usage", 1))
+            // Where it can be called in several ways, each has a line.
+            let ways: Vec<&str> = usage.trim().lines().map(str::trim).collect();
+            format!(
+                "{} {verb} missing; {}",
+                missing.join(" "),
+                ways.join(" or ").replacen("Usage", "usage", 1)
+            )
         }
         ErrorKind::InvalidValue if context(ContextKind::InvalidValue).concat().is_empty() => {
             format!("{} lacks its value; {help}", context(ContextKind::InvalidArg).concat())
@@ -105,6 +111,7 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
             let (option, value) =
                 (context(ContextKind::InvalidArg).concat(), context(ContextKind::InvalidValue).concat());
             let reason = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            let reason = of_number(&reason).unwrap_or(reason);
             match reason.contains(&format!("'{value}'")) {
                 true => format!("{option}: {reason}"),
                 false => format!("{option}: '{value}': {reason}"),
@@ -117,6 +124,19 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
         }
     };
     format!("{name}: {what}")
+}
+
+/// What the parser's words about a number mean.
+fn of_number(reason: &str) -> Option<String> {
+    if reason.contains("invalid digit found") || reason.contains("cannot parse integer") {
+        return Some("expected a number".to_owned());
+    }
+    let (least, most) = reason.split_once(" is not in ")?.1.split_once("..=")?;
+    // The largest that the type has is no limit that a person would meet.
+    Some(match most.parse::<u64>().is_ok_and(|most| most < u64::from(u32::MAX)) {
+        true => format!("expected a number from {least} to {most}"),
+        false => format!("expected a number of at least {least}"),
+    })
 }
 
 /// Mount options of file systems without owners, and the sentence about them.

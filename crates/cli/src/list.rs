@@ -54,6 +54,7 @@ struct Unread {
 
 /// `medfs ls`
 pub(crate) fn run(args: &LsArgs) -> Result<u8> {
+    target::image_first("ls", &args.image, std::slice::from_ref(&args.path), exit::USAGE)?;
     map::must_exist(args.map.as_deref(), exit::FAILURE)?;
     let (device, mut keeper) = map::open(&args.image, args.map.as_deref(), false, false)?;
     crate::log::without_damage();

@@ -145,7 +145,7 @@ impl<'a> MakeWriter<'a> for Output {
 impl Write for Message {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Message::Stderr => io::stderr().write(bytes),
+            Message::Stderr => crate::progress::above(|| io::stderr().write(bytes)),
             // A message comes in one piece.
             Message::System(log, level) => {
                 log.send(*level, &String::from_utf8_lossy(bytes)).map(|()| bytes.len())

@@ -64,7 +64,9 @@ mod watchdog;
 mod words;
 
 use args::{Cli, Command};
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches};
+use medfs::options::nearest;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -99,10 +101,17 @@ fn medfs(args: &[OsString]) -> u8 {
     if args[1..].iter().map(OsString::as_os_str).eq(["help", "damaged"]) {
         return damaged::help();
     }
+    // 'medfs help --help' asks for what 'medfs help' shows.
+    let args = match args {
+        [name, help, option] if help == "help" && (option == "--help" || option == "-h") => {
+            &[name.clone(), help.clone()][..]
+        }
+        args => args,
+    };
     let parsed = help::flowing(Cli::command()).try_get_matches_from(args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(e) => return exit::usage(&e, &understood(args)),
+        Err(e) => return exit::usage(&with_nearest(e, args), &understood(args)),
     };
     match cli.command {
         Command::Mkfs(a) => exit::run("mkfs", exit::FAILURE, || mkfs::run(&a)),
@@ -132,13 +141,32 @@ fn medfs(args: &[OsString]) -> u8 {
     }
 }
 
+/// An error about a command that is unknown, with the nearest one where the parser knows none.
+fn with_nearest(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(named)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    let all = Cli::command();
+    let command = understood_by(&all, args).0;
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    if let Some(near) = nearest(named, below.map(|below| below.get_name().to_owned())) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![near]));
+    }
+    error
+}
+
 /// The command of these arguments, as far as it is one: `trace import`.
 fn understood(args: &[OsString]) -> String {
-    let (mut command, mut names) = (&Cli::command(), Vec::new());
+    understood_by(&Cli::command(), args).1.join(" ")
+}
+
+fn understood_by<'c>(all: &'c clap::Command, args: &[OsString]) -> (&'c clap::Command, Vec<String>) {
+    let (mut command, mut names) = (all, Vec::new());
     for arg in args[1..].iter().filter(|arg| *arg != "help") {
         let Some(below) = arg.to_str().and_then(|arg| command.find_subcommand(arg)) else { break };
         names.push(below.get_name().to_owned());
         command = below;
     }
-    names.join(" ")
+    (command, names)
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -154,7 +154,7 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
         Err(e) if e.kind() == ErrorKind::NotFound => false,
         Err(e) => return Err(e).with_context(|| format!("cannot access {path}")),
     };
-    if let Some(size) = args.size.filter(|size| *size < LEAST_WITHOUT_UNIT) {
+    if let Some(size) = args.size.filter(|size| (1..LEAST_WITHOUT_UNIT).contains(size)) {
         bail!("a size without a unit is in bytes: --size {size}M is {size} MiB");
     }
     if let Some(size) = args.size.filter(|size| *size > LARGEST) {
@@ -171,7 +171,7 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
         _ => {}
     }
     if let Some(size) = args.size.filter(|_| !args.quiet) {
-        warn_of_small_disk(&args.image, size);
+        size::warn_of_small_disk("mkfs", &args.image, size, size);
     }
     let mut file = target::open_claimed(&args.image, Access::ReadWrite)?;
     if exists {
@@ -186,21 +186,6 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     }
     let file = Arc::new(file);
     Ok(Claimed { device: file.clone(), file: Some(file), new: !exists })
-}
-
-/// An image takes room on its disk as it is written to: a disk that is full then fails the volume, not the
-/// program that makes it.
-fn warn_of_small_disk(image: &Path, size: u64) {
-    let (Ok(file), Ok(disk)) = (std::fs::metadata(image), rustix::fs::statvfs(image)) else { return };
-    let (wanted, free) = (size.saturating_sub(file.blocks() * 512), disk.f_bavail * disk.f_frsize);
-    if free < wanted {
-        errln!(
-            "medfs mkfs: warning: {} may grow to {}, but its disk has only {} free: once the disk is full, writes to the volume fail",
-            image.display(),
-            size::show(size),
-            size::show(free)
-        );
-    }
 }
 
 /// A path below `/dev` where nothing is: a device that is not there, most likely, and not a file that is
@@ -241,7 +226,8 @@ fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
         return Ok(());
     }
     let image = args.image.display();
-    match medfs_mkfs::probe::find(dev)? {
+    let found = medfs_mkfs::probe::find(dev).with_context(|| format!("cannot read {image}"))?;
+    match found {
         Some(what) => bail!("{image} holds {what}: use --force to overwrite it"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
             "{image} holds an F2FS volume whose superblocks are lost: {} rebuilds them, and --force overwrites all",

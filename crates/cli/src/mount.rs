@@ -14,6 +14,7 @@ use crate::size;
 use crate::source::{Closing, Source};
 use crate::target;
 use crate::trace::tap::Tap;
+use crate::undo;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
 use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume};
@@ -23,7 +24,7 @@ use medfs_format::superblock::Feature;
 use medfs_fuse::{MountConfig, Session, Unmounter};
 use rustix::mount::MountFlags;
 use rustix::process::Signal;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::fs::File;
@@ -115,6 +116,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
     }
     let (config, options, tap) = parse_options(args)?;
     abandoned::refuse(&args.dir)?;
+    target::image_first("mount", &args.image, std::slice::from_ref(&args.dir), exit::MOUNT_USAGE)?;
     if !args.dir.is_dir() {
         bail!("{} is not a directory", args.dir.display());
     }
@@ -127,8 +129,8 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
         let _ = rustix::process::setsid();
     }
     // Before the mount can be seen: a signal that comes while mounting waits.
-    let signals =
-        Signals::new([SIGTERM, SIGINT, Signal::POWER.as_raw()]).context("cannot wait for signals")?;
+    let wanted = [SIGTERM, SIGINT, Signal::POWER.as_raw()].into_iter().chain(undo::obeyed(&[SIGHUP]));
+    let signals = Signals::new(wanted).context("cannot wait for signals")?;
     let (session, volume, closing) = mount(args, config, options, &Arc::new(tap))?;
     tracing::info!(image = %args.image.display(), dir = %args.dir.display(), "mounted");
     let watchdog = Watchdog::start(&args.dir);

@@ -4,7 +4,7 @@
 //! goes on. What cannot be printed for another reason, as on a full disk, is one, and the command does not
 //! end with success ([`crate::exit::run`]).
 
-use crate::words;
+use crate::{progress, words};
 use rustix::termios::{isatty, tcgetwinsize};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, StdoutLock, Write};
@@ -31,7 +31,8 @@ macro_rules! errln {
 
 /// Prints a line on standard error.
 pub(crate) fn error_line(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", fitting(text.to_string(), io::stderr()));
+    let line = fitting(text.to_string(), io::stderr());
+    let _ = progress::above(|| writeln!(io::stderr(), "{line}"));
 }
 
 /// A sentence in lines that fit the terminal that it goes to. A file or a pipe gets it in one line, and so does
@@ -47,7 +48,8 @@ pub(crate) fn fitting(text: String, to: impl AsFd) -> String {
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: Arguments<'_>) {
-    if let Err(e) = writeln!(io::stdout(), "{}", fitting(text.to_string(), io::stdout()))
+    let line = fitting(text.to_string(), io::stdout());
+    if let Err(e) = progress::above(|| writeln!(io::stdout(), "{line}"))
         && e.kind() != ErrorKind::BrokenPipe
     {
         let _ = FAILED.set(explained(e).to_string());

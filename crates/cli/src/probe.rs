@@ -2,7 +2,7 @@
 
 use crate::args::ProbeArgs;
 use crate::{exit, json, target};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::weigh;
@@ -11,7 +11,8 @@ use std::fmt::Write;
 /// `medfs probe`
 pub(crate) fn run(args: &ProbeArgs) -> Result<u8> {
     let dev = target::open_to_look(&args.device)?;
-    let Some(sb) = superblock(&*dev)? else { return Ok(exit::PROBE_NOTHING) };
+    let sb = superblock(&*dev).with_context(|| format!("cannot read {}", args.device.display()))?;
+    let Some(sb) = sb else { return Ok(exit::PROBE_NOTHING) };
     let kind = if sb.is_delta_volume() { "medfs" } else { "f2fs" };
     let (uuid, label) = (uuid::Uuid::from_bytes(sb.uuid).to_string(), sb.label());
     let version = format!("{}.{}", sb.major_ver, sb.minor_ver);
@@ -39,11 +40,16 @@ fn superblock(dev: &dyn BlockDevice) -> Result<Option<RawSuperblock>> {
         return Ok(None);
     }
     let mut copies = Vec::new();
+    let mut unreadable = None;
     for addr in 0..2 {
-        let copy = RawSuperblock::in_block(&*read_block(dev, addr)?).clone();
-        if copy.validate().is_ok() {
-            copies.push(copy);
+        match read_block(dev, addr) {
+            Ok(block) => copies.push(RawSuperblock::in_block(&block).clone()),
+            Err(error) => unreadable = Some(error),
         }
+    }
+    copies.retain(|copy| copy.validate().is_ok());
+    if let Some(error) = unreadable.filter(|_| copies.is_empty()) {
+        return Err(error.into());
     }
     let mut read = |addr: u32| Ok::<_, std::io::Error>(read_block(dev, addr.into()).ok());
     Ok(weigh::in_force(&copies.iter().collect::<Vec<_>>(), &mut read)?)

@@ -1,10 +1,36 @@
 //! Progress bars: on standard error, and only where that is a terminal.
 
 use crate::words::grouped;
-use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{
+    HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, WeakProgressBar,
+};
 use std::fmt::Write;
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// The bar that was made last: while it is there, messages go above it.
+static SHOWN: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
+
+fn shown() -> Option<ProgressBar> {
+    let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    shown.as_ref().and_then(WeakProgressBar::upgrade).filter(|bar| !bar.is_finished())
+}
+
+/// Writes something to the terminal, which has no bar meanwhile.
+pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
+    match shown() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Takes the bar away: the command ends.
+pub(crate) fn end() {
+    if let Some(bar) = shown() {
+        bar.finish_and_clear();
+    }
+}
 
 /// A bar over a known number of bytes.
 pub(crate) fn bytes(what: &str, total: u64) -> ProgressBar {
@@ -62,10 +88,20 @@ fn styled(what: &str, total: Option<u64>, template: &str) -> ProgressBar {
     let total = total.filter(|total| *total > 0);
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.with_key("rate", rate).with_key("speed", speed).with_key("left", left));
+    let style = style.with_key("rate", rate).with_key("speed", speed).with_key("left", left);
+    bar.set_style(if shows_utf8() { style } else { style.progress_chars("#>-").tick_chars("|/-\\ ") });
     bar.set_message(what.to_owned());
+    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.downgrade());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// Whether the terminal is one for UTF-8, by the locale.
+fn shows_utf8() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use crate::args::PutArgs;
 use crate::exit::Coded;
 use crate::fsck::checked;
-use crate::{exit, progress, target, undo, words};
+use crate::{exit, progress, size, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_device::read_block;
+use medfs_fsck::dump::{Dump, Value};
 use medfs_transfer::{Filled, Filler, copy_in, paths};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -49,11 +50,61 @@ pub(crate) fn run(args: &PutArgs) -> Result<u8> {
     warn_of_damage(&args.image)?;
     // What fails here is returned, and told once.
     crate::log::without_errors();
-    let filled = target::with_volume(&args.image, |volume| put(volume, sources, destination))?;
+    let total = sources.iter().filter(|s| !s.is_symlink()).map(|s| copy_in::content_bytes(s)).sum();
+    if let Ok(meta) = args.image.metadata()
+        && meta.is_file()
+    {
+        size::warn_of_small_disk("put", &args.image, meta.len(), total);
+    }
+    let (mut before, mut copied) = (None, 0);
+    let (put, closed) = target::with_volume_to_end(&args.image, |volume| {
+        before = kept(&args.image);
+        put(volume, sources, destination, total, &mut copied)
+    })?;
+    if let Err(error) = closed {
+        // What made the volume read-only is what the copying met.
+        let is_after = matches!(error.downcast_ref(), Some(medfs::Error::ReadOnly));
+        let why = put.err().filter(|_| is_after).unwrap_or(error);
+        return Err(not_kept(&why, before, kept(&args.image), copied));
+    }
+    let filled = put?;
     for warning in &filled.warnings {
         errln!("medfs put: warning: {warning}");
     }
     Ok(exit::SUCCESS)
+}
+
+/// The checkpoint that an image has, and how many inodes it has by that.
+fn kept(image: &Path) -> Option<(u64, u64)> {
+    let dev = target::open_to_look(image).ok()?;
+    let checkpoint = Dump::open(&*dev).ok()?.checkpoint().ok()?;
+    let number = |name| match checkpoint.get(name) {
+        Some(Value::Number(number)) => Some(*number),
+        _ => None,
+    };
+    Some((number("checkpoint_ver")?, number("valid_inode_count")?))
+}
+
+/// That the volume lacks what was done since its last checkpoint, as no other one could be written; `copied`: files
+/// and directories that were copied before that was known.
+fn not_kept(
+    error: &anyhow::Error,
+    before: Option<(u64, u64)>,
+    after: Option<(u64, u64)>,
+    copied: u64,
+) -> anyhow::Error {
+    let why = exit::sentence(error);
+    let (Some((old, had)), Some((new, has))) = (before, after) else {
+        return anyhow::anyhow!("{why}; what was copied may be missing in the volume");
+    };
+    let copied = words::count(copied, "file or directory");
+    match has.saturating_sub(had) {
+        _ if old == new => anyhow::anyhow!("{why}; nothing was copied: make room there and run it again"),
+        kept => anyhow::anyhow!(
+            "{why}; of {copied} that were copied the volume has those up to its last checkpoint, {} of them new: make room there and run it again",
+            words::grouped(kept)
+        ),
+    }
 }
 
 /// Refuses cp's order, in which the volume comes last: says which command is meant.
@@ -130,9 +181,15 @@ fn warn_of_damage(image: &Path) -> Result<()> {
     Ok(())
 }
 
-fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Filled> {
+/// `copied` is told how many files and directories were.
+fn put(
+    volume: &Volume,
+    sources: &[PathBuf],
+    destination: &Path,
+    total: u64,
+    copied: &mut u64,
+) -> Result<Filled> {
     undo::if_ended("put", "every file in the volume is either complete or unchanged: run it again");
-    let total = sources.iter().filter(|s| !s.is_symlink()).map(|s| copy_in::content_bytes(s)).sum();
     let bar = progress::bytes("copying", total);
     let count = |bytes| bar.inc(bytes);
     let mut filler = Filler::into_old(volume, &count);
@@ -155,6 +212,7 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Fille
     for source in sources {
         if let Some(ino) = directory.filter(|_| is_content(source)) {
             let put = filler.put_content(source, ino);
+            *copied = filler.filled().entries;
             put.map_err(|error| without_room(error, filler.filled().entries))?;
             continue;
         }
@@ -163,6 +221,7 @@ fn put(volume: &Volume, sources: &[PathBuf], destination: &Path) -> Result<Fille
             None => (parent_of(volume, destination)?, own_name(destination)?),
         };
         let put = filler.put(source, parent, name.as_bytes());
+        *copied = filler.filled().entries;
         put.map_err(|error| without_room(error, filler.filled().entries))?;
     }
     let filled = filler.end()?;

@@ -1,5 +1,8 @@
 //! Sizes, times and owners as people write them.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 const UNITS: [(&str, u64); 5] =
     [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50)];
 
@@ -62,6 +65,21 @@ pub(crate) fn time(seconds: f64) -> String {
         60..3600 => two(whole / 60, "min", whole % 60, "s"),
         3600..86_400 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
         _ => two(whole / 86_400, "d", whole % 86_400 / 3600, "h"),
+    }
+}
+
+/// An image takes room on its disk as it is written to: a disk that is full then fails the volume, not the
+/// program that writes to it. `written`: how much is to be written at most.
+pub(crate) fn warn_of_small_disk(command: &str, image: &Path, size: u64, written: u64) {
+    let (Ok(file), Ok(disk)) = (std::fs::metadata(image), rustix::fs::statvfs(image)) else { return };
+    let (wanted, free) = (size.saturating_sub(file.blocks() * 512), disk.f_bavail * disk.f_frsize);
+    if free < wanted.min(written) {
+        errln!(
+            "medfs {command}: warning: {} may grow to {}, but its disk has only {} free: once the disk is full, writes to the volume fail",
+            image.display(),
+            show(size),
+            show(free)
+        );
     }
 }
 

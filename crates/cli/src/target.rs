@@ -1,6 +1,7 @@
 //! Opening images and devices, with errors that say what is wrong and what would do.
 
 use crate::content::Content;
+use crate::exit::Coded;
 use crate::{damaged, partitions, size, survivor};
 use anyhow::{Context, Result, bail};
 use medfs::{Clock, MountOptions, Survivor, SystemClock, Volume};
@@ -13,7 +14,7 @@ use medfs_rescue::salvage::whole_length;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,11 +67,51 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Target> {
     Ok(Arc::new(FileDevice::open(path, options).map_err(|error| who_may(error, path))?))
 }
 
+/// What is said of a directory that is named in place of an image.
+fn is_directory(path: &Path) -> Option<anyhow::Error> {
+    if !path.is_dir() {
+        return None;
+    }
+    let dir = path.canonicalize().ok()?;
+    let mount = medfs_fuse::control::find_mount(&dir).ok().flatten()?;
+    let (shown, end) = (path.display(), hint(format_args!("medfs umount {}", quote::path(path))));
+    let source = mount.source.display();
+    Some(anyhow::anyhow!(
+        "{source} is mounted on {shown}: use its files there, with ls, cp and the like, or unmount it first with {end}"
+    ))
+}
+
+/// Refuses an order in which the volume does not come first, and says which command is meant. `words`: what was
+/// named behind it.
+pub(crate) fn image_first(command: &str, image: &Path, words: &[PathBuf], code: u8) -> Result<()> {
+    let is_volume = |path: &Path| {
+        let device = open_to_look(path).ok()?;
+        (0..2).find(|at| read_block(&*device, *at).is_ok_and(|block| is_superblock(&block)))
+    };
+    if image.is_file() || FlashTarget::parse(image)?.is_some() || open_to_look(image).is_ok() {
+        return Ok(());
+    }
+    let Some(at) = words.iter().position(|path| path.is_file() && is_volume(path).is_some()) else {
+        return Ok(());
+    };
+    let volume = quote::path(&words[at]);
+    let named = [image].into_iter().chain(words.iter().map(PathBuf::as_path));
+    let mut rest: Vec<&Path> = named.filter(|path| *path != words[at]).collect();
+    // What is absolute is the volume's, rather than this machine's.
+    rest.sort_by_key(|path| !path.is_absolute());
+    let rest: Vec<String> = rest.into_iter().map(quote::path).collect();
+    let way = hint(format_args!("medfs {command} {volume} {}", rest.join(" ")));
+    Err(Coded::new(code, format!("the image or device comes first: {way}")).into())
+}
+
 /// Says of a device that a user may not open who may, and of one that nobody may write what protects it.
 fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
     let is_device = || path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
     let reason = || crate::exit::without_numbers(&error.to_string());
     let shown = path.display();
+    if let Some(mounted) = is_directory(path) {
+        return mounted;
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied if is_device() => {
             let group = path.metadata().ok().filter(|meta| meta.mode() & 0o060 == 0o060 && meta.gid() != 0);
@@ -173,12 +214,17 @@ pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptio
 
 /// Fails, and says what copies the files, where an image ends before its volume does.
 pub(crate) fn refuse_cut_short(dev: Target, path: &Path) -> Result<()> {
-    let whole = whole_length(dev);
+    let whole = whole_length(dev.clone());
     match whole.missing() * BLOCK_SIZE as u64 {
         0 => Ok(()),
         missing => {
             let (missing, all) = (size::show(missing), size::show(whole.block_count() * BLOCK_SIZE as u64));
-            let copies = damaged::salvage_copies(path);
+            let opens = || open_volume_without_log(dev.clone(), path);
+            let quietly = tracing::subscriber::NoSubscriber::default();
+            let copies = match tracing::subscriber::with_default(quietly, opens) {
+                Ok(_) => damaged::copies_what_is_left(path),
+                Err(_) => damaged::salvage_copies(path),
+            };
             bail!("{} was cut short: the last {missing} of its {all} are missing; {copies}", path.display())
         }
     }
@@ -203,12 +249,22 @@ fn with_help(error: &anyhow::Error, path: &Path) -> anyhow::Error {
 
 /// Runs `work` on the volume in an image and closes it, whatever became of the work.
 pub(crate) fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
-    let volume = open_volume_to_mount(open_to_write(path)?, path, MountOptions::default())?;
-    let result = work(&volume);
-    let closed = volume.close().with_context(|| format!("cannot finish writing {}", path.display()));
+    let (result, closed) = with_volume_to_end(path, work)?;
     let value = result?;
     closed?;
     Ok(value)
+}
+
+/// The same, and both what became of the work and of the close: where that fails, the volume lacks what was done since
+/// its last checkpoint.
+pub(crate) fn with_volume_to_end<T>(
+    path: &Path,
+    work: impl FnOnce(&Volume) -> Result<T>,
+) -> Result<(Result<T>, Result<()>)> {
+    let volume = open_volume_to_mount(open_to_write(path)?, path, MountOptions::default())?;
+    let result = work(&volume);
+    let closed = volume.close().with_context(|| format!("cannot finish writing {}", path.display()));
+    Ok((result, closed))
 }
 
 /// Says of a device that there is nothing on it which a salvage knows.
@@ -231,20 +287,28 @@ pub(crate) fn is_superblock(block: &Block) -> bool {
 }
 
 /// Refuses a volume of F2FS's read-only layout, as `mkfs.f2fs -O ro` makes it: it has no summaries, and two logs
-/// rather than six.
+/// rather than six. The same of one over several devices.
 fn refuse_read_only_layout(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
-    let is_it = |block: Box<Block>| {
-        let sb = RawSuperblock::in_block(&block);
-        is_superblock(&block) && sb.features().contains(Feature::RO) && sb.segment_count_ssa.get() == 0
-    };
-    let read = |at| read_block(dev, at).is_ok_and(is_it);
-    if read(0) || read(1) {
+    let is_it = |sb: &RawSuperblock| sb.features().contains(Feature::RO) && sb.segment_count_ssa.get() == 0;
+    if is_said_of(dev, is_it) {
         let path = path.display();
         bail!(
             "{path} has the feature ro, whose layout medfs does not support: mount it with the kernel's f2fs"
         );
     }
+    if is_said_of(dev, |sb| sb.devs[0].path[0] != 0) {
+        bail!(
+            "the volume on {} spans several devices, which medfs does not support: mount it with the kernel's f2fs",
+            path.display()
+        );
+    }
     Ok(())
+}
+
+/// Whether something is so of a copy of the superblock that says that it is one.
+fn is_said_of(dev: &dyn BlockDevice, what: impl Fn(&RawSuperblock) -> bool) -> bool {
+    let said = |block: Box<Block>| is_superblock(&block) && what(RawSuperblock::in_block(&block));
+    (0..2).any(|at| read_block(dev, at).is_ok_and(&said))
 }
 
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.
@@ -265,7 +329,9 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         return Ok(());
     }
     for unreadable in read {
-        unreadable.with_context(|| format!("cannot read {path}"))?;
+        unreadable
+            .with_context(|| format!("cannot read {path}"))
+            .map_err(|error| with_help(&error, image))?;
     }
     if blocks[0].0.starts_with(&medfs_flash::format::MAGIC) {
         bail!(
@@ -276,9 +342,9 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
     match instead(dev, image) {
         Some(what) => bail!("{what}"),
         None if medfs_fsck::shows_volume(dev)? => bail!(
-            "{path} holds an F2FS volume whose superblocks are lost: {}, and {} rebuilds them",
+            "{path} holds an F2FS volume whose superblocks are lost: {}, then {} rebuilds them",
             damaged::salvage_copies(image),
-            hint(format_args!("medfs fsck --repair --undo FILE {word}"))
+            hint(format_args!("medfs fsck --repair --undo FILE {}{word}", damaged::map_option()))
         ),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with {}", hint(format_args!("medfs mkfs {word}")))
@@ -312,7 +378,14 @@ pub(crate) fn instead(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
     let what = medfs_mkfs::probe::find_past_damage(dev)?;
     let holds = format!("{} holds {what}, not an F2FS volume", image.display());
     if !what.contains("partition table") {
-        return Some(holds);
+        let is_over = medfs_fsck::shows_volume(dev).unwrap_or(false);
+        let salvage = damaged::salvage(image);
+        return Some(match is_over {
+            true => format!(
+                "{holds}; if that was made by mistake over an F2FS volume, {salvage} copies what is left of its files"
+            ),
+            false => holds,
+        });
     }
     let all: Vec<String> = partitions::of(image).iter().map(|part| quote::path(&part.device)).collect();
     Some(match all.is_empty() {

@@ -98,6 +98,8 @@ fn helper_args(args: &[OsString]) -> Result<Option<Wanted>> {
 
 fn unmount(wanted: &Wanted) -> Result<u8> {
     let mount = find(&wanted.dir)?;
+    // This program keeps no directory of the volume in use.
+    let _ = std::env::set_current_dir("/");
     let dir = mount.on.display();
     let mut daemon = Daemon::of(&mount, None);
     if daemon.as_ref().is_some_and(|daemon| daemon.process.is_dying()) {

@@ -8,11 +8,11 @@
 //! it, and no thread goes on while a signal is being obeyed. What is run must neither make nor drop an
 //! [`Undo`].
 
+use crate::progress;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -74,15 +74,17 @@ impl Drop for Undo {
 /// Waits for the signals that end a command, from now on.
 fn obey_signals() {
     static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        // What whoever started us has ignored, as nohup does, stays ignored.
-        let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(&status, signal));
-        match Signals::new(wanted) {
-            Ok(signals) => drop(std::thread::spawn(|| end(signals))),
-            Err(error) => tracing::warn!(%error, "Ctrl-C will leave mounts and temporary files behind"),
-        }
+    STARTED.call_once(|| match Signals::new(obeyed(&[SIGINT, SIGTERM, SIGHUP])) {
+        Ok(signals) => drop(std::thread::spawn(|| end(signals))),
+        Err(error) => tracing::warn!(%error, "Ctrl-C will leave mounts and temporary files behind"),
     });
+}
+
+/// Of signals those that this process does not ignore: what whoever started it has ignored, as nohup does, stays
+/// ignored.
+pub(crate) fn obeyed(signals: &[i32]) -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    signals.iter().copied().filter(|&signal| !is_ignored(&status, signal)).collect()
 }
 
 /// Whether a process ignores a signal, of its `/proc/PID/status`.
@@ -100,9 +102,8 @@ fn end(mut signals: Signals) {
         action();
     }
     if let Some(state) = &pending.state {
-        // A bar may be on the line.
-        let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
-        errln!("{clear}{state}");
+        progress::end();
+        errln!("{state}");
     }
     let _ = emulate_default_handler(signal);
     std::process::exit(128 + signal);

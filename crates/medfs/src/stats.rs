@@ -290,9 +290,9 @@ pub struct HotnessStats {
     /// Times the groups were made anew.
     pub reclusterings: u64,
     /// Microseconds that all of them took.
-    pub recluster_micros: u64,
+    pub recluster_us: u64,
     /// Microseconds that the longest took.
-    pub recluster_micros_max: u64,
+    pub recluster_us_max: u64,
     /// Calls that read.
     pub reads: u64,
     /// Pages they asked for.

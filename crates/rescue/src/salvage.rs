@@ -117,12 +117,9 @@ fn nothing_left(here: u64, blocks: u64) -> String {
 fn leave_nvram(over: &dyn BlockDevice) -> io::Result<()> {
     for addr in 0..over.block_count().min(2) {
         let Ok(mut block) = read_block(over, addr) else { continue };
-        let Some(nvram) = RawSuperblock::in_block(&block).nvram_in_use() else { continue };
-        tracing::warn!(
-            copy = addr,
-            "fsyncs may lie in the NVRAM {}: changes fsynced since the last checkpoint may be missing",
-            nvram.place()
-        );
+        if RawSuperblock::in_block(&block).nvram_in_use().is_none() {
+            continue;
+        }
         RawSuperblock::in_block_mut(&mut block).set_nvram(None);
         over.write(addr, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold))?;
     }

@@ -21,12 +21,14 @@ pub struct Settled {
     pub place: Place,
     /// Whether its gaps have what an earlier copy had there.
     pub filled: bool,
+    /// Whether that was something in each page of them: nothing of it is missing.
+    pub whole: bool,
 }
 
 impl Settled {
     /// At its own place.
     pub fn at(place: &Place) -> Settled {
-        Settled { place: place.clone(), filled: false }
+        Settled { place: place.clone(), filled: false, whole: false }
     }
 }
 

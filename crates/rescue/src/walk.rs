@@ -49,6 +49,13 @@ struct Fault {
     lost: Lost,
 }
 
+impl Fault {
+    /// Whether an earlier copy in this place had all that is missing.
+    fn is_mended(&self, settled: &Settled, at: &Place) -> bool {
+        self.lost.bytes > 0 && settled.whole && settled.place.is(at)
+    }
+}
+
 /// Why a file is not as it was last.
 pub(crate) struct Older {
     pub(crate) reason: String,
@@ -332,6 +339,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             return Ok(false);
         }
         if attr.nlink > 1 {
+            faults.retain(|fault| !fault.is_mended(&settled, at));
             let place = settled.place;
             self.links.insert(attr.ino, Brought { place, faults, names: attr.nlink, met: 1 });
         }
@@ -340,7 +348,7 @@ impl<'v, S: Sink> Walk<'v, S> {
 
     /// Notes what is wrong with a file that was brought, under one of its names.
     fn tell(&mut self, ino: Ino, at: &Place, settled: &Settled, faults: &[Fault]) {
-        for Fault { reason, lost } in faults {
+        for Fault { reason, lost } in faults.iter().filter(|fault| !fault.is_mended(settled, at)) {
             let mut reason = reason.clone();
             if lost.bytes > 0 && settled.filled {
                 reason += "; the pages of an earlier copy fill them";

@@ -111,7 +111,7 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     } else {
         tracing::warn!(
             addr = left.lost,
-            "one of the two headers of the last checkpoint is damaged, and the other one counts; run 'medfs fsck --repair' on the volume"
+            "one of the two headers of the last checkpoint is damaged, and the other one counts; 'medfs help damaged' says what to do"
         );
     }
     let header = RawCheckpoint::in_block(&left.block).clone();

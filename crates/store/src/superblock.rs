@@ -26,11 +26,14 @@ pub fn read_superblock_with_nvram(io: &Io) -> Result<(RawSuperblock, Geometry, V
     let (mut first_error, mut unreadable) = (None, None);
     let mut copies = Vec::new();
     for addr in 0..2u32 {
-        let block = io.read(addr).unwrap_or_else(|error| {
-            tracing::warn!(copy = addr + 1, %error, "one of the two copies of the superblock cannot be read");
-            unreadable.get_or_insert(error);
-            Block::boxed()
-        });
+        let block = match io.read(addr) {
+            Ok(block) => block,
+            Err(error) => {
+                tracing::warn!(copy = addr + 1, %error, "one of the two copies of the superblock cannot be read");
+                unreadable.get_or_insert(error);
+                continue;
+            }
+        };
         let raw = RawSuperblock::in_block(&block).clone();
         let geometry = raw.validate();
         if let Err(e) = &geometry {

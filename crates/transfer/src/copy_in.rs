@@ -60,10 +60,13 @@ struct Coming<'v> {
 impl Drop for Coming<'_> {
     /// Takes away what did not become whole.
     fn drop(&mut self) {
-        if let Some((parent, name)) = self.called.take()
-            && let Err(error) = self.file.volume().unlink(parent, &name)
-        {
-            tracing::warn!(name = %name.escape_ascii(), %error, "cannot remove the partial copy");
+        let Some((parent, name)) = self.called.take() else { return };
+        match self.file.volume().unlink(parent, &name) {
+            // The volume is as it was at its last checkpoint: why it takes no writes is told by the copy.
+            Ok(()) | Err(medfs::Error::ReadOnly) => {}
+            Err(error) => {
+                tracing::warn!("cannot remove the partial copy of {}: {error}", crate::error::shown(&name));
+            }
         }
     }
 }

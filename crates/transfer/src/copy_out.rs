@@ -145,13 +145,13 @@ impl<'a> HostDir<'a> {
         Ok(nothing_more && !old.is_some_and(|old| self.made.contains(&(old.st_dev, old.st_ino))))
     }
 
-    /// Fills the gaps of what was made beside a place with what an earlier copy there has; `false` where what
-    /// is there is none.
-    fn takes_over(&mut self, beside: &[u8], at: &Place, lost: &Lost) -> io::Result<bool> {
+    /// Fills the gaps of what was made beside a place with what an earlier copy there has, and tells whether no gap is
+    /// left; `None` where what is there is none.
+    fn takes_over(&mut self, beside: &[u8], at: &Place, lost: &Lost) -> io::Result<Option<bool>> {
         let (dir, name) = self.parent(at)?;
         let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if self.made.contains(&(old.st_dev, old.st_ino)) {
-            return Ok(false);
+            return Ok(None);
         }
         let (dir, name) = self.parent(at)?;
         merge::take_over(dir, beside, name, lost).map_err(|e| self.failed("take over what is in", at, e))
@@ -177,22 +177,20 @@ impl<'a> HostDir<'a> {
     /// near as can be.
     fn settle(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<Settled> {
         let first = beside::partial(self.parent(at)?.1, 0);
-        let mut filled = false;
+        let (mut filled, mut whole) = (false, false);
         for place in [at.clone(), at.called(&first)] {
             let is_there = self.parent(&place)?.1 == beside;
             if !is_there && !self.gives_way(&place, size, lost)? {
-                if !self.takes_over(beside, &place, lost)? {
-                    continue;
-                }
-                filled = true;
+                let Some(is_whole) = self.takes_over(beside, &place, lost)? else { continue };
+                (filled, whole) = (true, is_whole);
             }
             let (dir, name) = self.parent(&place)?;
             // Of a file that is there already this does nothing.
             let renamed = fs::renameat(dir, beside, dir, name);
             renamed.map_err(|e| self.failed("replace", &place, e.into()))?;
-            return Ok(Settled { place, filled });
+            return Ok(Settled { place, filled, whole });
         }
-        Ok(Settled { place: at.called(beside), filled })
+        Ok(Settled { place: at.called(beside), filled, whole })
     }
 }
 

@@ -20,7 +20,8 @@ end.
 checkpoint. A file without a directory entry is copied to the directory and name
 that its inode recorded last. Where that directory is not known, the file goes to
 by-inode, under its inode number and name. Deleted files are not restored.
-Nothing is written to the volume; a temporary file holds the differences.
+Nothing is written to the volume; a temporary file in the directory that the
+environment variable TMPDIR names, otherwise /tmp, holds the differences.
 
 --map FILE skips the blocks that the map calls bad, and updates the map while
 files are copied; where there is no such file, a new map begins. A map that ddrescue made of the same image or device works too;

@@ -9,7 +9,7 @@ mod result;
 use crate::damaged::Newer;
 use crate::exit::Coded;
 use crate::list::failure_line;
-use crate::{damaged, exit, output, progress, survivor, target, undo, words};
+use crate::{damaged, exit, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
 use indicatif::ProgressBar;
@@ -22,7 +22,7 @@ use medfs_rescue::salvage::{self, SalvageError};
 use medfs_rescue::{Failure, Lost, Outcome, Place, SHORT, Walk, doubt};
 use medfs_transfer::{Held, HostDir};
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,9 +76,9 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         let text = "--salvage takes one directory to copy everything to, and no paths of the volume";
         return Err(Coded::new(exit::USAGE, text).into());
     }
+    target::image_first("get", &args.image, &args.paths, exit::USAGE)?;
     if !args.salvage && sources.is_empty() {
-        let text = "expected a path in the volume and a destination";
-        return Err(Coded::new(exit::USAGE, text).into());
+        return Err(Coded::new(exit::USAGE, without_destination(args, destination)).into());
     }
     if args.json && destination.as_os_str() == "-" {
         let text = "--json and '-' both write to standard output";
@@ -96,6 +96,21 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
     let code = result::tell(args, &outcome, ended, &keeper, more)?;
     kept?;
     Ok(code)
+}
+
+/// That it is not said where on this machine a path of the volume goes.
+fn without_destination(args: &GetArgs, path: &Path) -> String {
+    let (image, word) = (quote::path(&args.image), quote::path(path));
+    match args.recursive || path.as_os_str().as_bytes().ends_with(b"/") {
+        true => format!(
+            "a directory of this machine to copy to is missing: {}",
+            hint(format_args!("medfs get -r {image} {word} DIRECTORY"))
+        ),
+        false => format!(
+            "the place on this machine to copy to is missing: {} copies into the current directory",
+            hint(format_args!("medfs get {image} {word} ."))
+        ),
+    }
 }
 
 /// Copies what the user has named.
@@ -118,6 +133,10 @@ fn named(
         bail!("{} is not a directory: several files are copied into one", destination.display());
     }
     let (found, missing) = look_up(&volume, &args.image, sources)?;
+    let is_directory = destination.as_os_str().as_bytes().ends_with(b"/");
+    if is_directory && !into_folder && found.iter().any(|(_, held)| !held.is_dir()) {
+        bail!("{} is not a directory: make it first, or name a file", destination.display());
+    }
     if let Some((source, _)) = found.iter().find(|(_, held)| held.is_dir() && !args.recursive) {
         bail!("{} is a directory: -r copies a directory with its content", source.display());
     }
@@ -224,7 +243,7 @@ fn cannot_copy_to(dir: &Path) -> String {
 fn tell_if_ended() {
     undo::if_ended(
         "get",
-        "what was copied is there, and the file being copied is there in part, as NAME.partial: run it again to copy the rest",
+        "what was copied is there, and a file that was being copied may be there in part, as NAME.partial: run it again to copy the rest",
     );
 }
 
@@ -248,7 +267,16 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     target::explain_nothing_to_salvage(&*device, &args.image)?;
     survivor::warn(&*device, &args.image);
     let image = args.image.display();
-    let changes = tempfile::tempfile().context("cannot create a temporary file")?;
+    if let Some(place) = nvram::in_use(&*device) {
+        let ways = nvram::ways(&place, &args.image);
+        errln!(
+            "medfs get: fsyncs since the last checkpoint may lie in the NVRAM {place}, and a salvage does not bring them: {ways}"
+        );
+    }
+    let changes = tempfile::tempfile().with_context(|| {
+        let dir = std::env::temp_dir();
+        format!("cannot create a temporary file in {}, which the variable TMPDIR names", dir.display())
+    })?;
     let bar = progress::share("scanning the volume", PROGRESS_STEPS);
     let salvaged = salvage::open(device.clone(), changes, Arc::new(SystemClock), &mut |done| {
         bar.set_position((done * PROGRESS_STEPS as f64) as u64);
@@ -259,10 +287,15 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {
         let check = hint(format_args!("medfs fsck {}{}", damaged::map_option(), quote::path(&args.image)));
-        errln!("medfs get: {image} has {}: {check} lists them", words::count(faults, "fault"));
+        // A check does not look into what another file system was made over.
+        let lists = match target::explain_nothing_to_check(&*device, &args.image) {
+            Ok(()) => format!(": {check} lists them"),
+            Err(_) => String::new(),
+        };
+        errln!("medfs get: {image} has {}{lists}", words::count(faults, "fault"));
     }
     match std::fs::create_dir(destination) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && destination.is_dir() => {}
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && destination.is_dir() => {}
         made => made.with_context(|| format!("cannot create {}", destination.display()))?,
     }
     tell_if_ended();
@@ -283,6 +316,16 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
 
 /// Why nothing can be salvaged, and what the device holds in place of a volume, where that is known.
 fn nothing_of(device: &dyn BlockDevice, image: &Path, error: SalvageError) -> anyhow::Error {
+    if let SalvageError::Io(full) = &error
+        && matches!(full.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    {
+        let dir = std::env::temp_dir();
+        let again = hint(format_args!("TMPDIR=DIRECTORY {}", damaged::salvage_command(image)));
+        return anyhow::anyhow!(
+            "nothing was copied yet: {} has no room for the temporary file with the differences; {again} puts it elsewhere",
+            dir.display()
+        );
+    }
     let nothing = format!("nothing can be salvaged from {}", image.display());
     let is_hopeless = matches!(error, SalvageError::Hopeless(_));
     let why = anyhow::Error::from(error).context(nothing);

@@ -7,8 +7,10 @@ use crate::damaged::Hidden;
 use crate::list::failure_line;
 use crate::{damaged, exit, json, size, words};
 use anyhow::Result;
+use medfs_device::quote;
 use medfs_rescue::{Failure, Outcome};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
@@ -89,20 +91,7 @@ pub(super) fn tell(
 ) -> Result<u8> {
     let is_all = outcome.is_whole() && ended.is_ok();
     let code = if is_all { exit::SUCCESS } else { exit::FAILURE };
-    for failure in &outcome.failures {
-        errln!("medfs get: {}", failure_line(failure));
-    }
-    if outcome.more_failures > 0 {
-        errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
-    }
-    if outcome.failed() > 0 && (args.recursive || args.salvage) {
-        let failed = words::count(outcome.failed(), "file or directory");
-        let whole = match outcome.whole() {
-            0 => "nothing was copied completely".to_owned(),
-            whole => format!("{} copied whole", words::count(whole, "file or directory")),
-        };
-        errln!("medfs get: {failed} not copied or incomplete; {whole}");
-    }
+    tell_failures(args, outcome);
     tell_missing(args, outcome);
     if more.fills {
         errln!("medfs get: {}", damaged::salvage_fills(&args.image));
@@ -141,10 +130,65 @@ pub(super) fn tell(
         })?;
     } else if args.salvage {
         let all = words::count(outcome.files + outcome.directories, "file or directory");
-        outln!("{all} copied, {} of content{}", size::show(outcome.bytes), without_names(outcome));
+        let flawed = match outcome.flawed {
+            0 => String::new(),
+            flawed => format!(", {} of them incomplete,", words::grouped(flawed)),
+        };
+        let content = size::show(outcome.bytes);
+        outln!(
+            "{all} copied{}{flawed} {content} of content{}",
+            if flawed.is_empty() { "," } else { "" },
+            without_names(outcome)
+        );
     }
     ended.map_err(|error| not_tried(error, outcome))?;
     Ok(code)
+}
+
+/// Names each path that failed, and counts them.
+fn tell_failures(args: &GetArgs, outcome: &Outcome) {
+    for line in lines(&outcome.failures) {
+        errln!("{line}");
+    }
+    if outcome.more_failures > 0 {
+        errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
+    }
+    if outcome.failed() > 0 && (args.recursive || args.salvage) {
+        let failed = words::count(outcome.failed(), "file or directory");
+        let whole = match outcome.whole() {
+            0 => "nothing was copied completely".to_owned(),
+            whole => format!("{} copied whole", words::count(whole, "file or directory")),
+        };
+        errln!("medfs get: {failed} not copied or incomplete; {whole}");
+    }
+}
+
+/// Failures for one reason that have it for themselves.
+const ALONE: usize = 3;
+
+/// Each failure in a line. The reason of many is told once, with their paths below it.
+fn lines(failures: &[Failure]) -> Vec<String> {
+    let mut of_reason: HashMap<&str, Vec<&Failure>> = HashMap::new();
+    for failure in failures {
+        of_reason.entry(&failure.reason).or_default().push(failure);
+    }
+    let mut lines = Vec::new();
+    for failure in failures {
+        match of_reason.get(&*failure.reason).map_or(0, Vec::len) {
+            0 => {}
+            count if count <= ALONE => lines.push(format!("medfs get: {}", failure_line(failure))),
+            count => {
+                let count = words::count(count as u64, "file or directory");
+                lines.push(format!(
+                    "medfs get: {count}, of each: {}:",
+                    exit::without_numbers(&failure.reason)
+                ));
+                let all = of_reason.remove(&*failure.reason).unwrap_or_default();
+                lines.extend(all.iter().map(|failure| format!("  {}", quote::for_terminal(&failure.path))));
+            }
+        }
+    }
+    lines
 }
 
 /// What ended the copying, and what was not tried.
@@ -196,4 +240,33 @@ fn without_names(outcome: &Outcome) -> String {
 
 fn are(number: u64) -> &'static str {
     if number == 1 { "is" } else { "are" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use medfs_rescue::Lost;
+
+    fn failed(path: &str, reason: &str) -> Failure {
+        Failure { path: path.into(), ino: None, reason: reason.into(), lost: Lost::default() }
+    }
+
+    #[test]
+    fn what_is_so_of_many_is_told_once() {
+        let mut failures = vec![failed("/first", "alone")];
+        failures.extend((0..4).map(|n| failed(&format!("/lost {n}"), "its inode is lost")));
+        failures.insert(3, failed("/second", "two"));
+        failures.push(failed("/third", "two"));
+        let expected = [
+            "medfs get: /first: alone",
+            "medfs get: 4 files and directories, of each: its inode is lost:",
+            "  '/lost 0'",
+            "  '/lost 1'",
+            "  '/lost 2'",
+            "  '/lost 3'",
+            "medfs get: /second: two",
+            "medfs get: /third: two",
+        ];
+        assert_eq!(lines(&failures), expected);
+    }
 }

@@ -111,6 +111,10 @@ fn mounted(args: &StatArgs) -> Result<()> {
     let seconds = stats["open_millis"].as_u64().unwrap_or(0) as f64 / 1000.0;
     let bytes = size::show(stats["volume_bytes"].as_u64().unwrap_or(0));
     outln!("{}: volume of {bytes}, mounted for {}", args.target.display(), size::time(seconds));
+    if stats["low_power"] == true {
+        let ok = hint(format_args!("medfs power ok {}", quote::path(&args.target)));
+        outln!("  power may fail: fsyncs are durable before they return, until {ok}");
+    }
     outln!("{}", report::Report::of(&stats, &derived).trim_end());
     Ok(())
 }

@@ -267,7 +267,7 @@ impl<'a> Report<'a> {
             let note = format!("{:.1} reads, {:.1} writes", times("reads"), times("writes"));
             self.count(name, &format!("{path}.files"), &note);
         }
-        let mean = self.number("hotness.recluster_micros").checked_div(rounds).unwrap_or(0);
+        let mean = self.number("hotness.recluster_us").checked_div(rounds).unwrap_or(0);
         self.count("times regrouped", "hotness.reclusterings", &format!("when idle; {mean} us each"));
     }
 
@@ -343,7 +343,7 @@ mod tests {
             "written": {"data": big, "node": big, "compact": big, "meta": big, "gc": big},
             "written_bytes": big, "flushes": big, "deltas": {"made": big, "bytes": big},
             "hotness": {"window_millis": 60_000, "cold": group, "read_hot": group, "write_hot": group,
-                "both_hot": group, "reclusterings": 7, "recluster_micros": big},
+                "both_hot": group, "reclusterings": 7, "recluster_us": big},
             "open_millis": 100_000_000, "volume_bytes": big, "read_only": true,
         });
         for stats in [stats, json!({})] {

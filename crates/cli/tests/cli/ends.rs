@@ -246,7 +246,8 @@ fn a_copy_to_a_full_disk_fails_in_one_sentence() {
     )
     .unwrap();
     let text = error(1, medfs().arg("put").args([&disk.0.join("image"), &s.path("large")]).arg("/"));
-    assert!(text.lines().count() == 1 && text.contains("the disk that holds it is full"), "{text}");
+    assert!(text.lines().count() == 2 && text.contains("the disk that holds it is full"), "{text}");
+    assert!(text.contains("warning: ") && text.contains("nothing was copied"), "{text}");
 }
 
 #[test]

@@ -35,4 +35,5 @@ mod reverted;
 mod rights;
 mod second_look;
 mod survivor;
+mod third_look;
 mod traces;

@@ -30,7 +30,7 @@ pub(crate) fn says(s: &Scratch, code: i32, words: &str) -> String {
 }
 
 /// What is mounted on a directory of a test: it is unmounted at the end.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ fn mount(s: &Scratch, options: &str) -> Mounted {
 }
 
 /// A file system in memory of so much room.
-fn small_disk(s: &Scratch, size: &str) -> Mounted {
+pub(crate) fn small_disk(s: &Scratch, size: &str) -> Mounted {
     fs::create_dir_all(s.path("tiny")).unwrap();
     let options = format!("size={size}");
     let mounted =
@@ -246,7 +246,7 @@ fn an_image_that_lacks_nothing_but_room_is_called_whole() {
         text.ends_with("are missing; 'medfs get -r image / DIRECTORY' tells which files lack content\n"),
         "{text}"
     );
-    let way = "the last 4 MiB of its 64 MiB are missing; 'medfs get --salvage image DIRECTORY' copies all";
+    let way = "the last 4 MiB of its 64 MiB are missing; 'medfs get -r image / DIRECTORY' copies what";
     for command in ["stat image", "dump image"] {
         let text = says(&s, 1, command);
         assert!(text.contains(way) && !text.contains("F0104"), "{command}: {text}");

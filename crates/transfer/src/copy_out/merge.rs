@@ -21,17 +21,17 @@ fn open(dir: &OwnedFd, name: &[u8], how: OFlags) -> io::Result<File> {
     Ok(File::from(fs::openat(dir, name, flags, Mode::empty())?))
 }
 
-/// Fills `lost` of a new copy with what an old one has there; `false`, and nothing is changed, where they are
-/// not of one version.
-pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> io::Result<bool> {
-    let Ok(old) = open(dir, old, OFlags::RDONLY) else { return Ok(false) };
+/// Fills `lost` of a new copy with what an old one has there, and tells whether that was something in each of its
+/// pages; `None`, and nothing is changed, where they are not of one version.
+pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> io::Result<Option<bool>> {
+    let Ok(old) = open(dir, old, OFlags::RDONLY) else { return Ok(None) };
     let new = open(dir, new, OFlags::RDWR)?;
     let (was, is) = (fs::fstat(&old)?, fs::fstat(&new)?);
     if FileType::from_raw_mode(was.st_mode) != FileType::RegularFile
         || (was.st_size, was.st_mtime, was.st_mtime_nsec) != (is.st_size, is.st_mtime, is.st_mtime_nsec)
         || !lost.is_known()
     {
-        return Ok(false);
+        return Ok(None);
     }
     let size = is.st_size as u64;
     let mut ranges = lost.ranges.clone();
@@ -39,14 +39,20 @@ pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> i
     let mut at = 0;
     for range in ranges.into_iter().chain(std::iter::once(size..size)) {
         if !agree(&old, &new, at..range.start)? {
-            return Ok(false);
+            return Ok(None);
         }
         at = at.max(range.end);
     }
+    let mut left = 0;
     for range in &lost.ranges {
-        each_chunk(&old, range.start..range.end.min(size), |bytes, at| {
-            if bytes.iter().any(|&byte| byte != 0) {
-                new.write_all_at(bytes, at)?;
+        let range = range.start..range.end.min(size);
+        left += range.end.saturating_sub(range.start);
+        each_chunk(&old, range, |bytes, at| {
+            for (page, at) in bytes.chunks(PAGE).zip((at..).step_by(PAGE)) {
+                if page.iter().any(|&byte| byte != 0) {
+                    new.write_all_at(page, at)?;
+                    left = left.saturating_sub(page.len() as u64);
+                }
             }
             Ok(true)
         })?;
@@ -55,7 +61,7 @@ pub(super) fn take_over(dir: &OwnedFd, new: &[u8], old: &[u8], lost: &Lost) -> i
     let last_access = time(is.st_atime, is.st_atime_nsec);
     let times = Timestamps { last_access, last_modification: time(is.st_mtime, is.st_mtime_nsec) };
     fs::futimens(new.as_fd(), &times)?;
-    Ok(true)
+    Ok(Some(left == 0))
 }
 
 /// Whether a file has all that is in another one of the same directory, a regular file.

@@ -146,8 +146,8 @@ impl Hcluster {
             write_hot: group(Hotness::WriteHot),
             both_hot: group(Hotness::BothHot),
             reclusterings: history.count,
-            recluster_micros: history.elapsed.as_micros() as u64,
-            recluster_micros_max: history.longest.as_micros() as u64,
+            recluster_us: history.elapsed.as_micros() as u64,
+            recluster_us_max: history.longest.as_micros() as u64,
             ..HotnessStats::default()
         }
     }
