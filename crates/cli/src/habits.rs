@@ -96,13 +96,7 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
                 Some(ContextValue::StyledStr(usage)) => usage.to_string(),
                 _ => help,
             };
-            // Where it can be called in several ways, each has a line.
-            let ways: Vec<&str> = usage.trim().lines().map(str::trim).collect();
-            format!(
-                "{} {verb} missing; {}",
-                missing.join(" "),
-                ways.join(" or ").replacen("Usage", "usage", 1)
-            )
+            format!("{} {verb} missing; {}", missing.join(" "), in_one_line(&usage))
         }
         ErrorKind::InvalidValue if context(ContextKind::InvalidValue).concat().is_empty() => {
             format!("{} lacks its value; {help}", context(ContextKind::InvalidArg).concat())
@@ -124,6 +118,12 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
         }
     };
     format!("{name}: {what}")
+}
+
+/// How a command is called, which has a line for each of several ways.
+fn in_one_line(usage: &str) -> String {
+    let ways: Vec<&str> = usage.trim().lines().map(str::trim).collect();
+    ways.join(" or ").replacen("Usage", "usage", 1)
 }
 
 /// What the parser's words about a number mean.
