@@ -15,7 +15,7 @@ use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, ROOT_ID, op};
 use crate::agreed::Agreed;
 use crate::notify::Notifier;
 use crate::remounts::{Now, Remounts};
-use crate::request::{Answer, Errno, Reply, Request};
+use crate::request::{self, Answer, Errno, Reply, Request};
 use crate::room::RoomKeeper;
 use crate::transport::{Handler, panic_message};
 use crate::worker_pool::WorkerPool;
@@ -151,6 +151,7 @@ impl Handler for FileSystem {
         tracing::trace!(opcode = request.header.opcode, nodeid = request.nodeid(), pid = request.header.pid);
         self.context.files.on_behalf(Caller { thread: request.header.pid });
         let context = &self.context;
+        request::is_about(context.subject(request).ok());
         let (names, attributes, content, xattrs) =
             (Names(context), Attributes(context), Content(context), Xattrs(context));
         let result = match request.header.opcode {

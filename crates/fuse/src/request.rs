@@ -6,7 +6,18 @@
 
 use crate::abi::InHeader;
 use medfs::Ino;
+use std::cell::Cell;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+thread_local! {
+    /// The inode that this thread's request is about: of a name its directory.
+    static SUBJECT: Cell<Option<Ino>> = const { Cell::new(None) };
+}
+
+/// Notes what the request is about that this thread serves: an error that it meets is told of that.
+pub(crate) fn is_about(ino: Option<Ino>) {
+    SUBJECT.set(ino);
+}
 
 /// A Linux error number (positive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +44,12 @@ impl From<medfs::Error> for Errno {
     fn from(error: medfs::Error) -> Errno {
         use medfs::Error::{Corrupt, Io};
         if matches!(error, Io(_) | Corrupt(_)) {
-            tracing::error!(%error, "an operation failed");
+            let subject = SUBJECT.get();
+            tracing::error!(
+                ino = subject,
+                %error,
+                "an operation on a file failed; 'medfs help damaged' says what to do"
+            );
         }
         Errno(error.errno())
     }

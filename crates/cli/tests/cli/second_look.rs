@@ -50,7 +50,7 @@ fn a_mistyped_map_is_no_map_without_bad_blocks() {
 }
 
 /// A file of several nodes, and the address of one that is no inode.
-fn with_nodes() -> (Scratch, Vec<u8>, u64) {
+pub(crate) fn with_nodes() -> (Scratch, Vec<u8>, u64) {
     let s = Scratch::with_volume("64M");
     let mut content = pages(7, 1500);
     for (index, page) in content.chunks_mut(PAGE).enumerate() {

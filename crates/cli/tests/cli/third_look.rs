@@ -4,10 +4,11 @@
 use crate::common::*;
 use crate::damaged::{bad, block_of, blocks, junk_inode, page, volume};
 use crate::newcomer::{says, small_disk};
+use crate::second_look::with_nodes;
 use medfs_format::node::footer;
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command as System;
@@ -388,4 +389,23 @@ fn a_mounted_volume_is_told_by_its_directory() {
     assert!(says(&s, 0, "stat dir").contains("'medfs power ok"));
     let done = medfs().args(["umount", "."]).current_dir(s.path("dir")).output().unwrap();
     assert_eq!(done.status.code(), Some(0), "{done:?}");
+}
+
+#[test]
+fn a_mount_says_which_file_cannot_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let (s, _, node) = with_nodes();
+    zero(&s, node, 1);
+    fs::create_dir(s.path("dir")).unwrap();
+    says(&s, 0, "mount --log @/log image @/dir");
+    let ino = fs::metadata(s.path("dir/big")).unwrap().ino();
+    let read = fs::read(s.path("dir/big"));
+    says(&s, 0, "umount dir");
+    let log = fs::read_to_string(s.path("log")).unwrap();
+    assert!(
+        read.is_err() && log.contains("medfs help damaged") && log.contains(&format!("ino={ino} ")),
+        "{log}"
+    );
 }
