@@ -9,6 +9,10 @@
 //! the higher sequence number counts. It is written when its records are durable, and before a block on the
 //! device is changed. So a file has at least as many records as its header says, and what is behind them
 //! belongs to blocks that were not changed yet.
+//!
+//! A record at [`WITNESSES`] is of no block. It says what the repair is about to leave in those blocks that any use of
+//! the volume changes: of a repair that was interrupted they hold what one of these records says, or what they held
+//! before, unless the volume was used since.
 
 use crate::{BLOCK_SIZE, Block, FormatError, Structure, crc};
 use zerocopy::little_endian::{U32, U64};
@@ -19,7 +23,9 @@ pub const UNDO_MAGIC: [u8; 8] = *b"medfsUND";
 /// First bytes of a record.
 pub const UNDO_RECORD_MAGIC: u32 = 0x4352_4e55;
 /// Version of the layout.
-pub const UNDO_VERSION: u32 = 2;
+pub const UNDO_VERSION: u32 = 3;
+/// In place of an address: the record's block holds afters, those of blocks that any use of the volume changes.
+pub const WITNESSES: u64 = u64::MAX;
 /// Offsets of the headers.
 pub const HEADERS: [u64; 2] = [0, BLOCK_SIZE as u64];
 /// Offset of the first record.
@@ -64,13 +70,13 @@ pub struct RawUndoRecord {
     pub crc: U32,
     /// Its place among the records.
     pub index: U64,
-    /// The block's address on the device.
+    /// The block's address on the device, or [`WITNESSES`].
     pub addr: U64,
     pub reserved: U64,
 }
 
-/// What the repair left in a block (16 bytes): in that of each record, in their order, and in those that any
-/// later use of the volume changes.
+/// What the repair left in a block (16 bytes): in that of each record, in their order, 0 for a record of no block, and in
+/// those that any later use of the volume changes.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -128,8 +134,9 @@ impl RawUndoHeader {
         if header.crc.get() != u64::from(header.checksum()) {
             return bad("crc", format!("{:#x}", header.crc));
         }
-        let largest = u64::MAX / RECORD_SIZE / 2;
-        if header.blocks.get() > largest || header.records.get() > header.blocks.get() {
+        let largest = u64::MAX / RECORD_SIZE / 4;
+        // Each record of witnesses comes before a record of a block, or before one of these is written again.
+        if header.blocks.get() > largest || header.records.get() > largest {
             return bad("records", header.records.to_string());
         }
         if header.afters.get() > header.records.get() + header.blocks.get() || header.ended.get() > 1 {
@@ -169,13 +176,40 @@ impl RawUndoRecord {
             return bad("length", bytes.len().to_string());
         };
         let addr = record.addr.get();
-        if record.magic.get() != UNDO_RECORD_MAGIC || record.index.get() != index || addr >= blocks {
+        let is_possible = addr < blocks || addr == WITNESSES;
+        if record.magic.get() != UNDO_RECORD_MAGIC || record.index.get() != index || !is_possible {
             return bad("record", format!("{:#x} of block {addr}", record.magic));
         }
         if record.crc.get() != record_checksum(salt, index, addr, block) {
             return bad("crc", format!("{:#x}", record.crc));
         }
         Ok(addr)
+    }
+}
+
+/// The block of a record of witnesses: what they are about to hold.
+pub fn witnesses_block(afters: &[RawUndoAfter]) -> Box<Block> {
+    let mut block = Block::boxed();
+    for (place, after) in block.0.chunks_exact_mut(size_of::<RawUndoAfter>()).zip(afters) {
+        place.copy_from_slice(after.as_bytes());
+    }
+    block
+}
+
+/// The witnesses that such a block tells of.
+pub fn witnesses_of(block: &Block) -> impl Iterator<Item = RawUndoAfter> + '_ {
+    let afters = block.0.chunks_exact(size_of::<RawUndoAfter>());
+    let afters = afters.map(|bytes| RawUndoAfter::read_from_bytes(bytes).expect("sized"));
+    afters.take_while(|after| after.reserved.get() == WITNESS)
+}
+
+/// In `reserved` of an after in a record of witnesses.
+const WITNESS: u32 = 1;
+
+impl RawUndoAfter {
+    /// What a witness is about to hold.
+    pub fn of_witness(addr: u64, block: &Block) -> RawUndoAfter {
+        RawUndoAfter { addr: addr.into(), crc: block_checksum(block).into(), reserved: WITNESS.into() }
     }
 }
 

@@ -16,7 +16,8 @@ use foldhash::HashMap;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, is_bad_sector, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::undo::{
-    FIRST_RECORD, HEADERS, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_VERSION, block_checksum,
+    FIRST_RECORD, HEADERS, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_VERSION, WITNESSES,
+    block_checksum, witnesses_block,
 };
 use medfs_format::{BLOCK_SIZE, Block, crc};
 use std::collections::BTreeMap;
@@ -92,6 +93,10 @@ struct State {
     file: File,
     header: RawUndoHeader,
     saved: Blocks,
+    /// How many blocks these are.
+    kept: u64,
+    /// Blocks that any use of the volume changes, once the file tells of them.
+    witnesses: Vec<u64>,
     /// What is to be written to the device.
     gathered: BTreeMap<u64, (Box<Block>, WriteTag)>,
     ended: bool,
@@ -128,27 +133,30 @@ impl<D: BlockDevice> UndoDevice<D> {
         if file.metadata()?.len() == 0 {
             return Ok(UndoDevice::begin(file, path, inner)?);
         }
-        let mut saved = Blocks::default();
-        let (undo, records) = Undo::of_interrupted(path, &inner, &mut |addr| saved.insert(addr))?;
+        let (mut saved, mut kept) = (Blocks::default(), 0);
+        let (undo, records) = Undo::of_interrupted(path, &inner, &mut |addr| {
+            saved.insert(addr);
+            kept += 1;
+        })?;
         let mut header = undo.header.clone();
         header.records = records.into();
         // What is behind them was not whole: nothing was changed for it.
         file.set_len(RawUndoHeader::place_of(records))?;
         file.sync_all()?;
-        let state = State { file, header, saved, gathered: BTreeMap::new(), ended: false };
+        let state = State { saved, kept, ..State::of(file, header) };
         Ok(UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) })
     }
 
     /// How many blocks it has kept.
     pub fn kept(&self) -> u64 {
-        self.state().header.records.get()
+        self.state().kept
     }
 
     /// Writes the first headers of an undo file.
     fn begin(file: File, path: &Path, inner: D) -> io::Result<UndoDevice<D>> {
         let salt = salt(path);
         let header = RawUndoHeader::new(UNKNOWN, inner.block_count(), salt);
-        let state = State { file, header, saved: Blocks::default(), gathered: BTreeMap::new(), ended: false };
+        let state = State::of(file, header);
         // From here on it is removed where nothing comes of it.
         let device = UndoDevice { inner, path: path.to_owned(), state: Mutex::new(state) };
         let uuid = identities(&device.inner)?.first().copied().unwrap_or(UNKNOWN);
@@ -180,11 +188,23 @@ impl<D: BlockDevice> UndoDevice<D> {
             state.write_afters(&self.inner)?;
         }
         state.ended = true;
-        Ok(records)
+        Ok(state.kept)
     }
 }
 
 impl State {
+    fn of(file: File, header: RawUndoHeader) -> State {
+        State {
+            file,
+            header,
+            saved: Blocks::default(),
+            kept: 0,
+            witnesses: Vec::new(),
+            gathered: BTreeMap::new(),
+            ended: false,
+        }
+    }
+
     /// Writes the next header, durable.
     fn write_header(&mut self) -> io::Result<()> {
         let sequence = self.header.sequence.get() + 1;
@@ -222,22 +242,45 @@ impl State {
     fn save<D: BlockDevice>(&mut self, inner: &D) -> io::Result<()> {
         let new: Vec<u64> =
             self.gathered.keys().copied().filter(|&addr| !self.saved.contains(addr)).collect();
-        if new.is_empty() {
+        let tells = !self.gathered.is_empty()
+            && (self.witnesses.is_empty()
+                || self.witnesses.iter().any(|addr| self.gathered.contains_key(addr)));
+        if new.is_empty() && !tells {
             return Ok(());
         }
-        let (salt, mut index) = (self.header.salt.get(), self.header.records.get());
+        let mut index = self.header.records.get();
         for &addr in &new {
-            let block = held(inner, addr)?;
-            let mut bytes = RawUndoRecord::of(salt, index, addr, &block).as_bytes().to_vec();
-            bytes.extend_from_slice(&block.0);
-            self.file.write_all_at(&bytes, RawUndoHeader::place_of(index))?;
-            index += 1;
+            self.write_record(&mut index, addr, &*held(inner, addr)?)?;
+        }
+        if tells {
+            let after = self.witnesses_after(inner)?;
+            self.write_record(&mut index, WITNESSES, &witnesses_block(&after))?;
         }
         self.file.sync_data()?;
         self.header.records = index.into();
         self.write_header()?;
+        self.kept += new.len() as u64;
         new.into_iter().for_each(|addr| self.saved.insert(addr));
         Ok(())
+    }
+
+    fn write_record(&self, index: &mut u64, addr: u64, block: &Block) -> io::Result<()> {
+        let mut bytes = RawUndoRecord::of(self.header.salt.get(), *index, addr, block).as_bytes().to_vec();
+        bytes.extend_from_slice(&block.0);
+        self.file.write_all_at(&bytes, RawUndoHeader::place_of(*index))?;
+        *index += 1;
+        Ok(())
+    }
+
+    /// What the blocks that any use of the volume changes hold once the gathered ones are written.
+    fn witnesses_after<D: BlockDevice>(&mut self, inner: &D) -> io::Result<Vec<RawUndoAfter>> {
+        let gathered = &self.gathered;
+        let read = |addr| match gathered.get(&addr) {
+            Some((block, _)) => Ok(block.clone()),
+            None => held(inner, addr),
+        };
+        self.witnesses = witnesses(inner.block_count(), &read)?;
+        self.witnesses.iter().map(|&addr| Ok(RawUndoAfter::of_witness(addr, &*read(addr)?))).collect()
     }
 
     fn write_afters<D: BlockDevice>(&mut self, inner: &D) -> io::Result<()> {
@@ -245,7 +288,8 @@ impl State {
         let mut at = RawUndoHeader::place_of(records);
         let (mut afters, mut sum) = (0u64, crc::f2fs(&[]));
         let mut record = [0; RECORD_LEN];
-        let witnesses = witnesses(inner)?.into_iter().filter(|&addr| !self.saved.contains(addr));
+        let witnesses = witnesses(inner.block_count(), &|addr| held(inner, addr))?;
+        let witnesses = witnesses.into_iter().filter(|&addr| !self.saved.contains(addr));
         let witnesses: Vec<u64> = witnesses.collect();
         for index in 0..records + witnesses.len() as u64 {
             let addr = match index.checked_sub(records) {
@@ -255,7 +299,7 @@ impl State {
                     RawUndoRecord::read_from_bytes(&record).expect("sized").addr.get()
                 }
             };
-            let crc = block_checksum(&*read_block(inner, addr)?);
+            let crc = if addr == WITNESSES { 0 } else { block_checksum(&*read_block(inner, addr)?) };
             let after = RawUndoAfter { addr: addr.into(), crc: crc.into(), reserved: 0.into() };
             self.file.write_all_at(after.as_bytes(), at)?;
             (at, afters) = (at + AFTER_LEN as u64, afters + 1);
@@ -315,16 +359,16 @@ impl<D: BlockDevice> BlockDevice for UndoDevice<D> {
 }
 
 /// Blocks that any use of the volume changes: the superblocks, and the heads of the checkpoint packs.
-fn witnesses(dev: &dyn BlockDevice) -> io::Result<Vec<u64>> {
+fn witnesses(blocks: u64, read: &dyn Fn(u64) -> io::Result<Box<Block>>) -> io::Result<Vec<u64>> {
     let mut found = vec![0, 1];
-    for copy in 0..2 {
-        let block = held(dev, copy)?;
+    for copy in 0..blocks.min(2) {
+        let block = read(copy)?;
         if let Ok(g) = RawSuperblock::in_block(&block).validate() {
             found.extend([0, 1].map(|pack| u64::from(g.cp_pack(pack))));
             break;
         }
     }
-    found.retain(|&addr| addr < dev.block_count());
+    found.retain(|&addr| addr < blocks);
     Ok(found)
 }
 
@@ -376,15 +420,18 @@ pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
     }
     let undo = Undo::open(path)?;
     undo.belongs_to(dev)?;
-    let records = undo.check_records(&mut |_| {})?;
-    undo.check_afters(dev)?;
+    let mut blocks = 0;
+    let records = undo.check_records(&mut |_| blocks += 1)?;
+    undo.check_unused(dev, records)?;
     let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
     for index in 0..records {
         let (addr, block) = undo.record(index)?;
-        dev.write(addr, &[&block], tag)?;
+        if addr != WITNESSES {
+            dev.write(addr, &[&block], tag)?;
+        }
     }
     dev.flush()?;
-    Ok(records)
+    Ok(blocks)
 }
 
 const _: () = assert!(HEADER_LEN <= 512 && BLOCK_SIZE >= 512);

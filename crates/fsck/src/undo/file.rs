@@ -1,12 +1,13 @@
 //! An undo file as it is read: all of it is checked before a block of it counts.
 
-use super::{AFTER_LEN, HEADER_LEN, RECORD_LEN, UNKNOWN, UndoError, identities};
+use super::{AFTER_LEN, HEADER_LEN, RECORD_LEN, UNKNOWN, UndoError, held, identities};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::undo::{
-    HEADERS, RECORD_SIZE, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_MAGIC, UNDO_VERSION,
-    block_checksum,
+    HEADERS, RECORD_SIZE, RawUndoAfter, RawUndoHeader, RawUndoRecord, UNDO_MAGIC, UNDO_VERSION, WITNESSES,
+    block_checksum, witnesses_of,
 };
 use medfs_format::{Block, crc};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,7 @@ impl Undo {
             return Err(UndoError::Ended(path.to_owned()));
         }
         let records = undo.check_records(kept)?;
+        undo.check_unused(dev, records)?;
         Ok((undo, records))
     }
 
@@ -104,12 +106,17 @@ impl Undo {
     /// the header tells of are of blocks that were not changed yet, and do no harm.
     pub(super) fn check_records(&self, kept: &mut dyn FnMut(u64)) -> Result<u64, UndoError> {
         let mut records = self.header.records.get();
+        let mut tell = |addr| {
+            if addr != WITNESSES {
+                kept(addr)
+            }
+        };
         for index in 0..records {
-            kept(self.record(index)?.0);
+            tell(self.record(index)?.0);
         }
         if self.header.ended.get() == 0 {
             while let Ok((addr, _)) = self.record(records) {
-                kept(addr);
+                tell(addr);
                 records += 1;
             }
         }
@@ -146,11 +153,38 @@ impl Undo {
         Ok(RawUndoAfter::read_from_bytes(&bytes).expect("sized"))
     }
 
-    /// Where the repair ended: whether each block is as it left it, or as it was before.
-    pub(super) fn check_afters(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
-        if self.header.ended.get() == 0 {
-            return Ok(());
+    /// That the volume was not used since the repair, as far as can be told.
+    pub(super) fn check_unused(&self, dev: &dyn BlockDevice, records: u64) -> Result<(), UndoError> {
+        if self.header.ended.get() == 1 { self.check_afters(dev) } else { self.check_witnesses(dev, records) }
+    }
+
+    /// Where the repair was interrupted: whether each block that any use of the volume changes is as it was before, or
+    /// as the repair has left it at some time.
+    fn check_witnesses(&self, dev: &dyn BlockDevice, records: u64) -> Result<(), UndoError> {
+        let mut possible: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+        let mut before: BTreeMap<u64, u32> = BTreeMap::new();
+        for index in 0..records {
+            let (addr, block) = self.record(index)?;
+            if addr != WITNESSES {
+                before.insert(addr, block_checksum(&block));
+                continue;
+            }
+            for after in witnesses_of(&block) {
+                possible.entry(after.addr.get()).or_default().insert(after.crc.get());
+            }
         }
+        for (addr, mut possible) in possible {
+            possible.extend(before.get(&addr));
+            let now = block_checksum(&*held(dev, addr)?);
+            if addr >= dev.block_count() || !possible.contains(&now) {
+                return Err(UndoError::Changed(self.path.clone(), addr));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the repair ended: whether each block is as it left it, or as it was before.
+    fn check_afters(&self, dev: &dyn BlockDevice) -> Result<(), UndoError> {
         let (records, afters) = (self.header.records.get(), self.header.afters.get());
         let start = RawUndoHeader::place_of(records);
         let mut sum = crc::f2fs(&[]);
@@ -164,6 +198,9 @@ impl Undo {
         for index in 0..afters {
             let after = self.after(start, index)?;
             let addr = after.addr.get();
+            if addr == WITNESSES {
+                continue;
+            }
             if addr >= dev.block_count() {
                 return Err(self.damaged(format!("block {addr} is outside the device")));
             }

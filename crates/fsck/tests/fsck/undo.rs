@@ -129,6 +129,32 @@ fn a_repair_that_was_interrupted_goes_on_with_its_undo_file() {
     assert!(went_on > 10, "only {went_on} went on");
 }
 
+/// A second repair without the file ends it, or the volume is used: what the file has is no part of that.
+#[test]
+fn a_volume_used_since_an_interrupted_repair_is_not_restored() {
+    let bed = Bed::new();
+    let before = broken(&bed);
+    let mut tried = 0;
+    for writes in (0..).step_by(3) {
+        let (dev, file) = (before.snapshot(), bed.path(&format!("undo{writes}")));
+        if repair_until(&dev, &file, writes) {
+            break;
+        }
+        // Power is lost behind the first write at the earliest.
+        if !file.exists() || same(&dev, &before) {
+            continue;
+        }
+        assert_eq!(repair(&dev, &Options::default(), &mut |_| {}).unwrap().after.findings, []);
+        let used = dev.snapshot();
+        refused(&file, &dev, "was changed since", |e| matches!(e, UndoError::Changed(..)));
+        let resumed = UndoDevice::resume(&file, PowerCut::never(&dev));
+        assert!(matches!(resumed.err(), Some(UndoError::Changed(..))), "after {writes} writes");
+        assert!(same(&dev, &used), "after {writes} writes");
+        tried += 1;
+    }
+    assert!(tried > 3, "only {tried} tried");
+}
+
 #[test]
 fn a_repair_goes_on_with_no_other_file() {
     let bed = Bed::new();
