@@ -9,10 +9,11 @@ use crate::exit::{self, Coded};
 use crate::fsck_advice::{advice, waits_for_memory};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
+use crate::fsck_replay::{self, LooseEnds, closed, tie_up};
 use crate::get::map;
-use crate::{findings, json, nvram, output, progress, survivor, target, undo, words};
+use crate::{findings, json, log, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result};
-use medfs::{MountOptions, PastDamage, Volume};
+use medfs::PastDamage;
 use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
@@ -70,36 +71,9 @@ struct Mended {
     undo_blocks: Option<u64>,
 }
 
-/// What a crash left to be done.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-struct LooseEnds {
-    /// Inodes restored from the fsync log.
-    rolled_forward: u64,
-    /// Inodes whose fsynced changes could not be restored.
-    given_up: u64,
-    /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    given_up_because: Option<String>,
-    /// Orphan inodes freed.
-    orphans_freed: u64,
-    /// What of the records in an NVRAM was given up, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    given_up_of_nvram: Vec<String>,
-}
-
-impl LooseEnds {
-    /// What was done in one more turn.
-    fn add(&mut self, more: LooseEnds) {
-        self.rolled_forward += more.rolled_forward;
-        self.given_up += more.given_up;
-        self.orphans_freed += more.orphans_freed;
-        self.given_up_because = more.given_up_because.or(self.given_up_because.take());
-        self.given_up_of_nvram.extend(more.given_up_of_nvram);
-    }
-}
-
 /// `medfs fsck`
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
+    log::without_damage(); // it is a finding
     let repairs = args.repair || args.preen;
     let writes = repairs || args.restore.is_some();
     if args.restore.is_some() && args.map.is_some() {
@@ -118,14 +92,14 @@ pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     if repairs {
         mend(args, dev)
     } else {
-        map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &*dev))
+        map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &dev))
     }
 }
 
 /// Checks a volume that cannot be written, and fails only where a repair is called for.
 fn look_instead(args: &FsckArgs, refused: anyhow::Error) -> Result<u8> {
     let Ok(dev) = target::open_to_read(&args.image) else { return Err(refused) };
-    match map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &*dev))? {
+    match map::past(args.map.as_deref(), &args.image, dev, |dev| look(args, &dev))? {
         exit::SUCCESS => Ok(exit::SUCCESS),
         _ => Err(refused),
     }
@@ -148,10 +122,11 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
     Ok(report)
 }
 
-fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
-    prepare(&args.image, dev)?;
+fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
+    prepare(&args.image, &**dev)?;
     undo::if_ended("fsck", "nothing was changed");
-    let report = checked(&args.image, dev)?;
+    let mut report = checked(&args.image, &**dev)?;
+    fsck_replay::foresee(dev, &mut report);
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
         print_json(&args.image, &report, None, code)?;
@@ -165,7 +140,7 @@ fn look(args: &FsckArgs, dev: &dyn BlockDevice) -> Result<u8> {
     }
     if code != exit::SUCCESS {
         let unchecked = if waits_for_memory(&report) { "not checked: " } else { "" };
-        let advice = advice(&report, dev, &args.image);
+        let advice = advice(&report, &**dev, &args.image);
         outln!("{}: NOT CLEAN, {unchecked}{advice}", args.image.display());
     }
     Ok(code)
@@ -195,7 +170,8 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         if let Some(file) = &args.undo {
             check_undo(file, &args.image, &*dev)?;
         }
-        let found = checked(&args.image, &*dev)?;
+        let mut found = checked(&args.image, &*dev)?;
+        fsck_replay::foresee(&dev, &mut found);
         let refused = refusal(args, &*dev, &found);
         Ok((found, refused))
     })?;
@@ -279,7 +255,11 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
         if !mended.left.is_clean() || (log.nodes == 0 && mended.left.orphans == 0) {
             break;
         }
-        let ends = tie_up(args, dev, log.inodes)?;
+        if args.preen && fsck_replay::foresee(dev, &mut mended.left) {
+            mended.unfinished = Some("left as it is: a roll-forward would drop what was fsynced".into());
+            break;
+        }
+        let ends = tie_up(dev, &args.image, log.inodes)?;
         mended.changed |= ends != LooseEnds::default();
         mended.ends.add(ends);
         mended.left = checked(&args.image, &**dev)?;
@@ -316,7 +296,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     }
     if let Some(reason) = &ends.given_up_because {
         let files = words::count(ends.given_up, "file");
-        outln!("dropped the fsyncs of {files} since the last checkpoint: {reason}");
+        outln!("left out what was damaged of the fsyncs of {files} since the last checkpoint: {reason}");
     }
     for what in &ends.given_up_of_nvram {
         outln!("dropped of the NVRAM: {what}");
@@ -373,6 +353,10 @@ fn not_resumed(error: UndoError, file: &Path, image: &Path) -> anyhow::Error {
     let name = file.display();
     match error {
         UndoError::Io(error) => anyhow::Error::from(error).context(format!("cannot open {name}")),
+        UndoError::Changed(..) => refused(format!(
+            "{name} is of an interrupted repair, and {} was used since: name another undo file",
+            image.display()
+        )),
         _ => refused(format!(
             "{name} exists: an undo file must not exist beforehand, except that of an interrupted repair of {}",
             image.display()
@@ -427,36 +411,6 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
 
 fn named(error: io::Error, file: &Path) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
-}
-
-/// Rolls fsynced inodes forward and frees orphans, by opening the volume. A log that cannot be replayed is
-/// given up: the volume then is that of the last checkpoint. `logged`: inodes in the log.
-fn tie_up(args: &FsckArgs, dev: &target::Target, logged: u64) -> Result<LooseEnds> {
-    let open = |recover| {
-        let options = MountOptions { recover, ..MountOptions::default() };
-        target::open_volume(dev.clone(), &args.image, options)
-    };
-    let mut ends = LooseEnds::default();
-    let volume = match open(true) {
-        Ok(volume) => volume,
-        Err(e) => match e.downcast_ref::<medfs::Error>() {
-            Some(reason @ medfs::Error::Corrupt(_)) => {
-                (ends.given_up, ends.given_up_because) = (logged, Some(reason.to_string()));
-                open(false)?
-            }
-            _ => return Err(e),
-        },
-    };
-    ends.add(closed(volume, &args.image)?);
-    Ok(ends)
-}
-
-/// Closes a volume; what its mount tied up.
-fn closed(volume: Volume, image: &Path) -> Result<LooseEnds> {
-    let stats = volume.stats();
-    volume.close().with_context(|| format!("cannot finish writing {}", image.display()))?;
-    let (rolled_forward, orphans_freed) = (stats.recovered_inodes, stats.orphans_freed);
-    Ok(LooseEnds { rolled_forward, orphans_freed, ..LooseEnds::default() })
 }
 
 fn state(report: &Report) -> &'static str {

@@ -11,9 +11,20 @@ const LOSE_ALL_THE_SAME: [Code; 5] =
 
 /// Whether a repair loses files, or parts of them.
 pub(crate) fn loses(found: &Report) -> bool {
-    let Losses { nameless, renamed: _, blocks, cut, attributes, rebuilt, remade, reverted, names, lost } =
-        found.losses;
-    nameless + blocks + cut + attributes + rebuilt + remade + reverted + names + lost > 0
+    let Losses {
+        nameless,
+        renamed: _,
+        blocks,
+        cut,
+        attributes,
+        rebuilt,
+        remade,
+        reverted,
+        names,
+        quotas,
+        lost,
+    } = found.losses;
+    nameless + blocks + cut + attributes + rebuilt + remade + reverted + names + quotas + lost > 0
         || LOSE_ALL_THE_SAME.iter().any(|code| found.has(*code))
 }
 
@@ -46,6 +57,10 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.names > 0 {
         parts.push(format!("leave out {} of files that have others", words::count(losses.names, "name")));
+    }
+    if losses.quotas > 0 {
+        let files = words::count(losses.quotas, "quota file");
+        parts.push(format!("drop limits of {files} that cannot be read"));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -28,6 +28,7 @@ mod fsck_advice;
 mod fsck_args;
 mod fsck_costs;
 mod fsck_helper;
+mod fsck_replay;
 mod generate;
 mod get;
 mod habits;

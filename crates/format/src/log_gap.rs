@@ -6,13 +6,29 @@
 //! Invariant: a walk takes up no node twice, and looks through the main area at most once for each gap.
 
 use crate::checkpoint::ChainVersion;
+use crate::flip::Bit;
 use crate::footer::{footer, footer_mut};
-use crate::node::RawInode;
+use crate::node::{Layouts, RawInode};
 use crate::removed::{is_removed_names, removed_names};
 use crate::shared::{entries, is_shared};
 use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
+
+/// The one bit that, turned back, makes a block of the log the sealed inode that it was: its own checksum tells it from
+/// one that was stored in part, and from a block that was there before. `seed`: of the volume's inode checksums.
+pub fn flipped_bit(block: &Block, version: ChainVersion, layouts: Layouts, seed: u32) -> Option<Bit> {
+    let inode: &RawInode = block.view();
+    if inode.is_sealed(layouts, seed) {
+        return None;
+    }
+    let bit = inode.flipped_bit(seed)?;
+    let mut mended = Box::new(block.clone());
+    bit.flip(&mut mended);
+    let f = footer(&mended);
+    let is_inode = f.nid == f.ino && f.node_offset() == 0 && version.belongs(f.cp_ver.get());
+    (is_inode && mended.view::<RawInode>().is_sealed(layouts, seed)).then_some(bit)
+}
 
 /// What a walk comes to.
 #[derive(Debug)]

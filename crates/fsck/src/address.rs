@@ -4,14 +4,15 @@
 //! An address is taken for flipped only where its block's summary does not name the slot, and that of one block
 //! in use a bit away does. On a sound volume no block in use says that of a slot which names another one.
 
-use crate::finding::Code;
+use crate::finding::{Code, counted};
 use crate::image::Image;
 use crate::judgement::Judgement;
 use crate::missing::Missing;
 use crate::space::{Kind, Owner, is_owner_unknown, recorded};
 use medfs_format::node::footer;
-use medfs_format::{BlockAddr, Ino, NULL_ADDR, Nid, is_block};
+use medfs_format::{BlockAddr, Ino, NEW_ADDR, NULL_ADDR, Nid, is_block};
 use std::io;
+use zerocopy::little_endian::U32;
 
 /// The block of a slot that names `addr`, and what is known of its owner: another one or none, with a finding, where
 /// that has a flipped bit.
@@ -94,6 +95,45 @@ pub(crate) fn node_home(
     Ok(right)
 }
 
+/// Slots in a row that are taken for a sector of ones, as erased flash reads: the last of a direct node has fewer than
+/// others.
+const ONES: usize = 90;
+
+/// Puts blocks into slots that are marked as reserved, all of a sector's, where the blocks are in use and their
+/// summaries name these slots; whether there are some. A file with such a sector counts all its blocks.
+pub(crate) fn take_from_ones(
+    j: &mut Judgement<'_>,
+    ino: Ino,
+    addrs: &mut [U32],
+    first: Owner,
+    page: u64,
+) -> io::Result<bool> {
+    let (mut found, mut start) = (0u64, 0);
+    for run in addrs.chunk_by_mut(|a, b| a.get() == b.get()) {
+        let from = start;
+        start += run.len();
+        if run[0].get() != NEW_ADDR || run.len() < ONES {
+            continue;
+        }
+        for (i, slot) in (from..).zip(run) {
+            let unnamed = Missing(&mut j.image).unnamed_block(first.behind(i))?;
+            if let Some(addr) = unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)) {
+                *slot = addr.into();
+                found += 1;
+            }
+        }
+    }
+    if found > 0 {
+        let text = format!(
+            "inode {}: {} from page {page} on only reserved, but their blocks are in use, and the summaries know them",
+            ino,
+            counted(found, "slot")
+        );
+        j.findings.add(Code::AddressMissing, text);
+    }
+    Ok(found > 0)
+}
+
 /// Whether an inode that has to be doubted names a block that another slot names too, and nothing says whose it is.
 pub(crate) fn is_rather_anothers(
     j: &mut Judgement<'_>,
@@ -109,8 +149,7 @@ pub(crate) fn is_rather_anothers(
     if !is_open || !Missing(&mut j.image).unnamed()?.twice.contains(&addr) {
         return Ok(false);
     }
-    let text =
-        format!("{place}: block {addr} is named by another node, and the checksum of this one is wrong");
+    let text = format!("{place}: block {addr} is named by another node, and this one is damaged");
     j.findings.add(Code::BlockTwice, text);
     Ok(true)
 }

@@ -3,7 +3,7 @@
 //! block, nodes behind a lost checkpoint, and the fsync log behind a gap.
 
 use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, pass, supported};
-use crate::finding::{Code, Cut, Findings, Reverted, Severity};
+use crate::finding::{Altered, Code, Cut, Findings, Severity};
 use crate::image::{Image, Stop};
 use crate::in_force;
 use crate::log_gap::{self, LogGaps};
@@ -11,7 +11,7 @@ use crate::medium::Medium;
 use crate::mend::Mend;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::{Block, Ino};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 /// What a repair that gives no names came to.
@@ -31,12 +31,8 @@ pub struct Bared {
     pub reckoned: bool,
     /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
     pub log_gaps: Option<LogGaps>,
-    /// Files whose inode was lost, made anew of their nodes and blocks.
-    pub rebuilt: BTreeSet<Ino>,
-    /// Files with pages whose last updates are lost.
-    pub reverted: BTreeMap<Ino, Reverted>,
-    /// Files and directories that count more blocks as their own than were found.
-    pub short: BTreeSet<Ino>,
+    /// Files that are not as they were.
+    pub altered: Altered,
 }
 
 /// Makes whole what leads to the inodes of a volume, and gives none of them a name: for a copy of a volume
@@ -74,9 +70,7 @@ pub fn repair_without_names(
         bared.before.lost.extend(met.lost.into_iter().filter(|lost| !known.contains(&lost.ino)));
         known.extend(bared.before.lost.iter().map(|lost| lost.ino));
         bared.cuts.extend(ends.cuts);
-        bared.rebuilt.extend(ends.rebuilt);
-        bared.reverted.extend(ends.reverted);
-        bared.short.extend(ends.short);
+        bared.altered.add(ends.altered);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));
         }

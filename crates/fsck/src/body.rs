@@ -1,6 +1,7 @@
 //! What of an inode needs no walk: its extended attributes, and what only its whole walk shows.
 
 use crate::acls;
+use crate::address::node_home;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
@@ -14,7 +15,8 @@ use zerocopy::IntoBytes;
 impl Judgement<'_> {
     pub(crate) fn xattrs(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
         let place = format!("inode {} (xattrs)", f.ino);
-        let nid = inode.i_xattr_nid.get();
+        let nid = node_home(self, f.ino, inode.i_xattr_nid.get(), XATTR_NODE_OFFSET, &place)?;
+        inode.i_xattr_nid = nid.into();
         let mut node = None;
         if nid != 0 {
             node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;

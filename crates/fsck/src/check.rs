@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Code, Cut, Finding, Findings, Losses, LostFile, Reverted, Severity, counted};
+use crate::finding::{Altered, Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
 use crate::image::{Image, Stop};
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
@@ -21,7 +21,6 @@ use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{FileKind, RawInode};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use thiserror::Error;
 
@@ -217,12 +216,8 @@ pub(crate) struct Ends {
     /// Inodes that the checkpoint counts, 0 where there is none, but for medfs's own ones that are lost, and those that
     /// were reached.
     pub(crate) inodes: Option<(u32, u32)>,
-    /// Files that it made anew.
-    pub(crate) rebuilt: BTreeSet<Ino>,
-    /// Files with pages whose last updates it dropped.
-    pub(crate) reverted: BTreeMap<Ino, Reverted>,
-    /// Files and directories that count more blocks as their own than it found.
-    pub(crate) short: BTreeSet<Ino>,
+    /// Files that are not as they were.
+    pub(crate) altered: Altered,
 }
 
 /// One pass, and what it found.
@@ -274,7 +269,7 @@ pub(crate) fn pass(
     let free_segments = w.tables().check_sit()?;
     let mut counts = w.tables().check_counts(free_segments, free_nid);
     let inodes = Some((counted_inodes(&w), counts.inodes));
-    counts.recount = quota::judge(&mut w.j.image, &w.j.space.usage, &mut w.j.findings, w.j.fix)?;
+    counts.recount = judge_quotas(&mut w.j)?;
     if w.fix {
         let (space, image) = (&mut w.j.space, &mut w.j.image);
         space.flush_ssa(&mut image.cache, &image.g)?;
@@ -293,8 +288,8 @@ pub(crate) fn pass(
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };
-    let (cuts, rebuilt, reverted, short) = (w.j.cuts.list, w.j.anew.files, w.j.reverted, w.j.short);
-    Ok((report, Ends { held: w.held, cuts, inodes, rebuilt, reverted, short }))
+    let altered = w.j.anew.altered(w.j.reverted, w.j.short);
+    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered }))
 }
 
 /// The inodes that the checkpoint counts, but for medfs's own ones that are lost.
@@ -351,6 +346,11 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: Vec<Ino>, mend: Mend) -> io::Re
     Ok(orphans)
 }
 
+/// Judges what the quota files say; whether they have to be made anew.
+fn judge_quotas(j: &mut Judgement<'_>) -> io::Result<bool> {
+    quota::judge(&mut j.image, &j.space.usage, &mut j.findings, &mut j.losses.quotas, j.fix)
+}
+
 /// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken
 /// out of the superblock: whoever needs it makes a new one.
 fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
@@ -367,6 +367,7 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
             format!("superblock: inode {ino} of quota type {kind} is not a usable file"),
         );
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
+        w.losses.quotas += 1;
         changed = true;
     }
     if changed && w.fix {

@@ -5,7 +5,7 @@
 //! which zeros would hide. A repair makes a hole of one whose addresses lead to what is another file's, or to
 //! nothing that a cluster can be. What is merely counted wrong is counted anew.
 
-use crate::address::home;
+use crate::address::{home, take_from_ones};
 use crate::deltas::content_of;
 use crate::file::FileWalk;
 use crate::finding::Code;
@@ -29,9 +29,10 @@ struct ClusterAt<'p> {
 
 /// What a cluster is found to be.
 enum Judged {
-    Plain,
-    /// A plain one that was marked as compressed.
-    Unmarked,
+    /// It is not compressed. `is_changed`: marks were taken away or set right.
+    Plain {
+        is_changed: bool,
+    },
     /// It stays as it is, but for addresses. `saved`: its slots that name no block.
     Sound {
         saved: u64,
@@ -50,8 +51,10 @@ impl ClusterAt<'_> {
         compression: Compression,
     ) -> io::Result<Judged> {
         let named = addresses(slots);
-        let found = match Cluster::of(&named) {
-            Ok(Cluster::Plain) => return Ok(Judged::Plain),
+        self.turn_back_mark(j, slots, compression)?;
+        let marked = addresses(slots);
+        let found = match Cluster::of(&marked) {
+            Ok(Cluster::Plain) => return Ok(Judged::Plain { is_changed: marked != named }),
             Ok(found) => found,
             Err(wrong) => {
                 let filled = self.fill(j, slots, compression)?;
@@ -69,8 +72,8 @@ impl ClusterAt<'_> {
             return Ok(sound());
         }
         let wrong = j.expand(compression, &mended, found)?;
-        if (is_changed || wrong.is_some()) && self.is_plain(j, slots)? {
-            return Ok(Judged::Unmarked);
+        if (is_changed || wrong.is_some()) && self.took_mark_away(j, slots)? {
+            return Ok(Judged::Plain { is_changed: true });
         }
         let Some(wrong) = wrong else { return Ok(sound()) };
         if let Some(filled) = self.fill(j, slots, compression)? {
@@ -95,9 +98,44 @@ impl ClusterAt<'_> {
         Ok(sound())
     }
 
+    /// Turns back the bit of a mark in a slot, of a compressed cluster or of a reserved place, where the cluster then is
+    /// one.
+    fn turn_back_mark(
+        &self,
+        j: &mut Judgement<'_>,
+        slots: &mut [U32],
+        compression: Compression,
+    ) -> io::Result<()> {
+        for at in 0..slots.len() {
+            let mark = if at == 0 { COMPRESS_ADDR } else { NEW_ADDR };
+            let named = slots[at].get();
+            if (named ^ mark).count_ones() != 1 || j.image.g.in_main(named) {
+                continue;
+            }
+            let mut cluster = addresses(slots);
+            cluster[at] = mark;
+            let is_one = match Cluster::of(&cluster) {
+                Ok(Cluster::Plain) => true,
+                Ok(found) => j.expand(compression, &cluster, found)?.is_none(),
+                Err(_) => false,
+            };
+            if is_one {
+                let text = format!(
+                    "{}: address {named:#x} of page {} is none; with one bit flipped it is the mark {mark:#x}",
+                    self.place,
+                    self.page + at as u64
+                );
+                j.findings.add(Code::AddressBit, text);
+                slots[at] = mark.into();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the mark away from a cluster that is not compressed, and fills its slots: one that is has no block of its
     /// first page.
-    fn is_plain(&self, j: &mut Judgement<'_>, slots: &mut [U32]) -> io::Result<bool> {
+    fn took_mark_away(&self, j: &mut Judgement<'_>, slots: &mut [U32]) -> io::Result<bool> {
         let Some(first) = self.theirs(j, 0)? else { return Ok(false) };
         slots[0] = first.into();
         for (i, slot) in slots.iter_mut().enumerate().skip(1) {
@@ -154,7 +192,7 @@ fn addresses(slots: &[U32]) -> Vec<BlockAddr> {
 }
 
 impl Judgement<'_> {
-    /// Judges the clusters whose addresses a node holds, from page `page` on; `first` is the first one's slot. Tells
+    /// Judges the clusters whose addresses a node holds, or such addresses of a file without any, from page `page` on; `first` is the first one's slot. Tells
     /// whether an address was changed.
     pub(crate) fn clusters(
         &mut self,
@@ -164,7 +202,7 @@ impl Judgement<'_> {
         page: u64,
         place: &str,
     ) -> io::Result<bool> {
-        let Some(compression) = f.compression else { return Ok(false) };
+        let Some(compression) = f.compression else { return take_from_ones(self, f.ino, addrs, first, page) };
         let pages = compression.cluster_pages();
         let mut changed = false;
         for (i, slots) in addrs.chunks_exact_mut(pages).enumerate() {
@@ -175,9 +213,8 @@ impl Judgement<'_> {
                     changed |= is_changed | self.reserve(f, slots, at.page, place);
                     continue;
                 }
-                Judged::Plain => continue,
-                Judged::Unmarked => {
-                    changed = true;
+                Judged::Plain { is_changed } => {
+                    changed |= is_changed;
                     continue;
                 }
                 Judged::Wrong(code, wrong) => (code, wrong),

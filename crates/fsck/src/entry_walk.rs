@@ -5,7 +5,7 @@ use crate::finding::{Code, LostFile};
 use crate::judgement::Judgement;
 use crate::names::{level_of, own_name, right_place};
 use crate::own_list::is_own;
-use crate::reach::{Verdict, Via};
+use crate::reach::{Entry, Verdict, Via};
 use crate::walk::Walker;
 use medfs_format::Ino;
 use medfs_format::dentry::{Area, AreaLayout, slots_for};
@@ -19,6 +19,20 @@ const MOST_NAMES: usize = 10_000;
 /// Directories that a path goes down.
 const MOST_LEVELS: usize = 2048;
 
+/// What an entry says beside its name.
+struct Read {
+    target: Ino,
+    kind: Option<FileKind>,
+    /// The directory's page that it is in, where that is not the inode.
+    page: Option<u64>,
+    hash: u32,
+}
+
+/// How messages name the kind that an entry says.
+fn shown_kind(kind: Option<FileKind>) -> String {
+    kind.map_or("of no kind".into(), |kind| format!("{kind:?}"))
+}
+
 /// How messages name an entry.
 fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
@@ -28,9 +42,14 @@ fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String 
     }
 }
 
-/// The kind of an inode that an entry names, where it can have one name and has another: a directory, or a
-/// file with one link.
-fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> io::Result<Option<FileKind>> {
+/// The kind of an inode that an entry names, where it has another name and this one is none of its: a directory has one
+/// name, and so has a file with one link; `is_cut`: the entry was written for another name.
+fn placed_elsewhere(
+    w: &mut Judgement<'_>,
+    ino: Ino,
+    (dir, name): Entry<'_>,
+    is_cut: bool,
+) -> io::Result<Option<FileKind>> {
     let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
     // How many names a file had that is made anew is not known.
     if !w.image.g.in_main(addr) || w.anew.files.contains(&ino) {
@@ -38,15 +57,19 @@ fn placed_elsewhere(w: &mut Judgement<'_>, ino: Ino, dir: Ino, name: &[u8]) -> i
     }
     let inode: &RawInode = w.image.cache.get(addr)?.view();
     let directory = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
-    if !(directory || inode.i_links.get() == 1) || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name))
+    if !(directory || is_cut || inode.i_links.get() == 1)
+        || (inode.i_pino.get(), own_name(inode)) == (dir, Some(name))
     {
         return Ok(None);
     }
-    let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.sure && claim.parent != ino) else {
-        return Ok(None);
-    };
+    let Some(claim) = w.claim_of(ino)? else { return Ok(None) };
+    if !claim.sure || claim.parent == ino {
+        // One of several names, which it does not know: its number of links tells in the end.
+        let may_lack_this = is_cut && claim.links > 1 && claim.kind != FileKind::Directory;
+        return Ok(may_lack_this.then_some(claim.kind));
+    }
     // Once its flipped bit is turned back.
-    let one_name = claim.kind == FileKind::Directory || claim.links == 1;
+    let one_name = claim.kind == FileKind::Directory || is_cut || claim.links == 1;
     if (claim.parent, &claim.name[..]) == (dir, name) || !one_name {
         return Ok(None);
     }
@@ -185,7 +208,7 @@ impl Walker<'_, '_> {
                 // Where it was before it was removed: any directory.
                 b".." if dir.is_orphan() => self.dot(dir, 1, target, target, kind, &place),
                 b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
-                _ => self.entry(dir, ino, &name, target, kind, page, &place)?,
+                _ => self.entry(dir, (ino, &name), &Read { target, kind, page, hash }, &place)?,
             };
             let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
             match outcome {
@@ -221,15 +244,11 @@ impl Walker<'_, '_> {
     }
 
     /// An ordinary entry; `None` where it must go.
-    #[allow(clippy::too_many_arguments)]
     fn entry(
         &mut self,
         dir: &mut DirWalk,
-        ino: Ino,
-        name: &[u8],
-        target: Ino,
-        kind: Option<FileKind>,
-        page: Option<u64>,
+        (ino, name): Entry<'_>,
+        &Read { target, kind, page, hash }: &Read,
         place: &str,
     ) -> io::Result<Option<(Ino, FileKind)>> {
         if !dir.opaque && is_misnamed(self, name, page, dir.dir_level, place) {
@@ -241,7 +260,9 @@ impl Walker<'_, '_> {
             self.findings.add(Code::DentryTwice, format!("{place}: a second entry of this name"));
             return Ok(None);
         }
-        match placed_elsewhere(self, target, ino, name)? {
+        // Its hash is that of another name, and not by a flipped bit: two entries were cut into one.
+        let is_cut = !dir.opaque && (hash ^ dentry_hash(name)).count_ones() > 1;
+        match placed_elsewhere(self, target, (ino, name), is_cut)? {
             None => {}
             Some(FileKind::Directory) => {
                 let text = format!("{place}: directory {target} has its name elsewhere");
@@ -249,7 +270,12 @@ impl Walker<'_, '_> {
                 return Ok(None);
             }
             Some(is) => {
-                let text = format!("{place}: file {target} has one link, and its name elsewhere");
+                let text = match is_cut {
+                    false => format!("{place}: file {target} has one link, and its name elsewhere"),
+                    true => format!(
+                        "{place}: the hash is another name's, and file {target} has its name elsewhere"
+                    ),
+                };
                 self.findings.add(Code::DentryForeign, text);
                 self.foreign.add(ino, name, target, kind);
                 dir.names.insert(key);
@@ -277,7 +303,7 @@ impl Walker<'_, '_> {
                 if kind != Some(is) {
                     self.findings.add(
                         Code::DentryType,
-                        format!("{place}: type {kind:?}, but inode {target} is {is:?}"),
+                        format!("{place}: type {}, but inode {target} is {is:?}", shown_kind(kind)),
                     );
                 }
                 dir.names.insert(key);

@@ -19,7 +19,7 @@ use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
 use medfs_format::node::{self, Advise, EXTRA_ISIZE, FileKind, Inline, RawDirectNode, RawInode};
-use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid, is_block};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid, is_block};
 use std::io;
 use zerocopy::IntoBytes;
 
@@ -56,6 +56,13 @@ impl Rules {
     pub(crate) fn is_doubtful(&self, inode: &RawInode) -> bool {
         let stored = |inode: &RawInode| inode.extra().map(|e| e.i_inode_checksum.get());
         self.seed.is_some_and(|seed| inode.extra_fits(12) && stored(inode) != Some(inode.checksum(seed)))
+    }
+
+    /// Whether an inode without a checksum names more blocks than it counts as its own: some may be of others.
+    pub(crate) fn names_too_many(&self, inode: &RawInode, slots: usize) -> bool {
+        let first = inode.slots(self.flexible()).extra;
+        let named = inode.i_addr[first..first + slots].iter().filter(|addr| is_block(addr.get())).count();
+        self.seed.is_none() && named as u64 >= inode.i_blocks.get()
     }
 
     /// Turns the bit of an inode block back that alone explains a wrong checksum.
@@ -205,7 +212,13 @@ impl Judgement<'_> {
         let owned = self.owned(ino, &inode)?;
         let is_dir = self.is_directory(ino, &inode)?;
         let holds = owned.are_addresses() || inode.i_size.get() > 0 || inline.contains(Inline::DATA);
-        let right = match kind_of(kind, named, doubtful, holds, is_dir) {
+        let word = match (self.rules.seed, doubtful) {
+            (_, true) => Word::Denied,
+            (None, false) => Word::Open,
+            (Some(_), false) => Word::Proven,
+        };
+        let may_be_link = inode.i_size.get() < BLOCK_SIZE as u64 && !inode.has_nodes();
+        let right = match kind_of(kind, named, word, &Content { holds, is_dir, may_be_link }) {
             Ok(right) => right,
             Err(why) => return Ok(Sense::Contradicts(why)),
         };
@@ -358,31 +371,68 @@ fn inside(right: Inline) -> &'static str {
     if right.is_empty() { "" } else { " inside the inode" }
 }
 
+/// What the checksum of an inode says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// It is wrong.
+    Denied,
+    /// There is none.
+    Open,
+    /// It is right.
+    Proven,
+}
+
+/// What an inode has, whatever it is.
+struct Content {
+    /// It has content or blocks.
+    holds: bool,
+    /// These are a directory's, inline or not.
+    is_dir: Option<Inline>,
+    /// They fit a link's target.
+    may_be_link: bool,
+}
+
+impl Content {
+    fn fits(&self, kind: FileKind) -> bool {
+        match kind {
+            FileKind::Directory => self.is_dir.is_some(),
+            FileKind::Regular => self.is_dir.is_none(),
+            FileKind::Symlink => self.is_dir.is_none() && self.may_be_link,
+            _ => self.is_dir.is_none() && !self.holds,
+        }
+    }
+}
+
 /// The kind that an inode is, of what it says and what its name says; an error where that cannot be told.
-/// `holds`: it has content or blocks; `is_dir`: these are a directory's.
 fn kind_of(
     says: Option<FileKind>,
     named: Option<FileKind>,
-    doubtful: bool,
-    holds: bool,
-    is_dir: Option<Inline>,
+    word: Word,
+    content: &Content,
 ) -> Result<FileKind, String> {
-    let fits = |kind: FileKind| match kind {
-        FileKind::Directory => is_dir.is_some(),
-        FileKind::Regular | FileKind::Symlink => is_dir.is_none(),
-        _ => is_dir.is_none() && !holds,
+    let (says, named) = match (says, named) {
+        (Some(says), None) => return Ok(says),
+        (None, Some(named)) => return Ok(named),
+        (None, None) if content.is_dir.is_some() => return Ok(FileKind::Directory),
+        (None, None) => return Ok(FileKind::Regular),
+        (Some(says), Some(named)) if says == named => return Ok(says),
+        (Some(says), Some(named)) => (says, named),
     };
-    match (says, named) {
-        (Some(says), None) => Ok(says),
-        (None, Some(named)) => Ok(named),
-        (None, None) => Ok(if is_dir.is_some() { FileKind::Directory } else { FileKind::Regular }),
-        (Some(says), Some(named)) if says == named => Ok(says),
-        (Some(says), Some(named)) => match (fits(says), fits(named)) {
-            (false, true) => Ok(named),
-            (true, false) => Ok(says),
-            // Without a sign of damage the inode's word counts.
-            _ if !doubtful => Ok(says),
-            _ => Err(format!("its checksum is wrong, and it is a {says:?}, but its name is of a {named:?}")),
-        },
+    match (content.fits(says), content.fits(named)) {
+        (false, true) => return Ok(named),
+        (true, false) => return Ok(says),
+        _ => {}
+    }
+    let are_bits = |a: u16, b: u16| (a ^ b).count_ones() == 1;
+    let by_inode = are_bits(says.mode_bits(), named.mode_bits());
+    let by_entry = are_bits(says.dentry_type().into(), named.dentry_type().into());
+    match word {
+        // One flipped bit makes either of the other in one place alone.
+        Word::Open if by_inode && !by_entry => Ok(named),
+        // Without a sign of damage the inode's word counts.
+        Word::Open | Word::Proven => Ok(says),
+        Word::Denied => {
+            Err(format!("its checksum is wrong, and it is a {says:?}, but its name is of a {named:?}"))
+        }
     }
 }

@@ -7,7 +7,7 @@
 use medfs_format::Ino;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// How bad a finding is.
@@ -311,6 +311,8 @@ pub struct Losses {
     pub reverted: u64,
     /// Names of files that keep another one.
     pub names: u64,
+    /// Quota files of which limits cannot be read, or all.
+    pub quotas: u64,
     /// Names whose inode is lost, and with it the file.
     pub lost: u64,
 }
@@ -410,6 +412,28 @@ impl Findings {
             // What stays is nothing that a repair would have left.
             self.suppressed += 1;
         }
+    }
+}
+
+/// Files and directories that a repair keeps, though not as they were.
+#[derive(Debug, Clone, Default)]
+pub struct Altered {
+    /// Files whose inode was lost, made anew of their nodes and blocks.
+    pub rebuilt: BTreeSet<Ino>,
+    /// Directories whose inode was lost, created again.
+    pub remade: BTreeSet<Ino>,
+    /// Files with pages whose last updates are lost.
+    pub reverted: BTreeMap<Ino, Reverted>,
+    /// Files and directories that count more blocks as their own than were found.
+    pub short: BTreeSet<Ino>,
+}
+
+impl Altered {
+    pub(crate) fn add(&mut self, more: Altered) {
+        self.rebuilt.extend(more.rebuilt);
+        self.remade.extend(more.remade);
+        self.reverted.extend(more.reverted);
+        self.short.extend(more.short);
     }
 }
 

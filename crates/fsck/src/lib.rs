@@ -38,6 +38,7 @@ mod load;
 mod log;
 mod log_addresses;
 mod log_gap;
+mod log_node;
 mod lost;
 mod lost_clusters;
 mod lost_file;
@@ -74,7 +75,7 @@ mod zone;
 
 pub use bared::{Bared, repair_without_names};
 pub use check::{Options, Repair, RepairError, Report, check, repair, repair_found};
-pub use finding::{Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
+pub use finding::{Altered, Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;
 pub use no_super::{begins_at, shows_volume};

@@ -4,7 +4,7 @@
 //!
 //! - Entries of shared record nodes that stand for no inode block, and names of no file, are taken out: the
 //!   file then is as its fsync before left it.
-//! - A node of no inode gets the number that makes it one; where none does, it loses its fsync mark.
+//! - An inode with one flipped bit, as its checksum tells, and a node of no inode are mended ([`crate::log_node`]).
 //! - A block that two nodes name belongs to one of them, where the other's address has a flipped bit
 //!   ([`crate::log_addresses`]).
 //! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that
@@ -18,7 +18,8 @@
 
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Image};
-use crate::{log_addresses, log_gap};
+use crate::log_node::is_torn;
+use crate::{log_addresses, log_gap, log_node};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -96,7 +97,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
     while image.g.in_main(addr) && Some(addr) != end && seen.insert(addr) {
-        let mut block = image.cache.medium.read(addr)?;
+        let (mut block, bit) = log_node::read(image, addr)?;
         if image.cache.medium.tell_unreadable(addr) {
             end_at_unreadable(image, addr, findings, fix)?;
             break;
@@ -104,12 +105,10 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
         if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
             break;
         }
-        if let Some(mended) = judge_number(image, addr, &block, findings) {
-            block = mended;
-            if fix {
-                let tag = WriteTag::new(Cause::Node, Temperature::Warm);
-                image.cache.medium.write(addr, &[&block], tag)?;
-            }
+        let is_mended = log_node::judge(image, addr, &mut block, bit, findings)?;
+        if fix && is_mended {
+            let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+            image.cache.medium.write(addr, &[&block], tag)?;
         }
         let f = footer(&block);
         let of_chain = deltas && f.nid.get() == image.g.node_ino;
@@ -183,7 +182,7 @@ fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
     while image.g.in_main(addr) && seen.insert(addr) {
-        let block = medium.read(addr)?;
+        let (block, _) = log_node::read(image, addr)?;
         if medium.tell_unreadable(addr)
             || !version.belongs(footer(&block).cp_ver.get())
             || is_torn(image, &block)
@@ -243,58 +242,6 @@ fn end_at_unreadable(
         image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
     }
     Ok(())
-}
-
-/// Whether an inode block was stored in part, as far as the volume's features can tell.
-pub(crate) fn is_torn(image: &Image<'_>, block: &Block) -> bool {
-    let f = footer(block);
-    let inode: &RawInode = block.view();
-    let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0 && f.nid.get() != image.g.node_ino;
-    is_inode && image.inode_seed().is_some_and(|seed| !inode.is_sealed(image.layouts(), seed))
-}
-
-/// A node with the fsync mark whose numbers no file can have, mended: as an inode, where it is one by its
-/// content, or without the mark.
-fn judge_number(
-    image: &Image<'_>,
-    addr: BlockAddr,
-    block: &Block,
-    findings: &mut Findings,
-) -> Option<Box<Block>> {
-    let f = *footer(block);
-    let (nid, ino) = (f.nid.get(), f.ino.get());
-    let of_chain = image.raw_sb().is_delta_volume() && nid == image.g.node_ino;
-    let is_file = |number: Nid| image.g.is_nid(number) && number != image.g.root_ino;
-    if of_chain || !f.is_fsync() || (is_file(ino) && image.g.is_nid(nid)) {
-        return None;
-    }
-    let as_inode = |number: Nid| {
-        let mut mended = Box::new(block.clone());
-        let numbers = footer_mut(&mut mended);
-        (numbers.nid, numbers.ino) = (number.into(), number.into());
-        let f = *footer(&mended);
-        let inode: &RawInode = mended.view();
-        let checksum_tells = image.inode_seed().is_none_or(|seed| inode.is_sealed(image.layouts(), seed));
-        let sound = is_file(number)
-            && f.node_offset() == 0
-            && checksum_tells
-            && inode.validate(number, &image.g, image.layouts(), None).is_ok();
-        sound.then_some(mended)
-    };
-    let mended = as_inode(nid).or_else(|| as_inode(ino));
-    let what = match &mended {
-        Some(inode) => format!("it is inode {}", footer(inode).ino),
-        None => "a repair clears its fsync mark: that fsync is lost".into(),
-    };
-    findings.add(
-        Code::LogNode,
-        format!("node of the fsync log in block {addr} says node {nid} of inode {ino}: {what}"),
-    );
-    mended.or_else(|| {
-        let mut unmarked = Box::new(block.clone());
-        footer_mut(&mut unmarked).set_fsync(false);
-        Some(unmarked)
-    })
 }
 
 /// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where

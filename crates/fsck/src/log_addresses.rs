@@ -9,6 +9,7 @@
 
 use crate::finding::{Code, Findings};
 use crate::image::Image;
+use crate::log_node;
 use crate::space::has_no_addresses;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
@@ -59,7 +60,7 @@ pub(crate) fn judge(
     }
     let mut named: HashMap<BlockAddr, BTreeSet<Slot>> = HashMap::new();
     for &at in nodes {
-        let block = image.cache.medium.read(at)?;
+        let (block, _) = log_node::read(image, at)?;
         let nid = footer(&block).nid.get();
         for slot in slots(&block, image.flexible()) {
             let addr = addresses(&block)[slot].get();
@@ -82,7 +83,7 @@ pub(crate) fn judge(
 
 /// The addresses of a node that are a flipped bit away from an expected one.
 fn suspects_in(image: &mut Image<'_>, at: BlockAddr) -> io::Result<Vec<(BlockAddr, Suspect)>> {
-    let block = image.cache.medium.read(at)?;
+    let (block, _) = log_node::read(image, at)?;
     let nid = footer(&block).nid.get();
     let before = node_of_checkpoint(image, nid, &block)?;
     let (slots, mut found) = (slots(&block, image.flexible()), Vec::new());

@@ -6,7 +6,7 @@
 
 use crate::finding::Findings;
 use crate::image::{Image, Stop};
-use crate::log::is_torn;
+use crate::log_node::{self, is_torn};
 use crate::medium::Medium;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::log_gap::{Files, Step, add_files, node_behind, stand_in, walk};
@@ -97,10 +97,10 @@ fn reading<T>(
         image.curseg_of(segno).is_none() && entry.is_ok_and(|entry| entry.valid_map.iter().all(|&b| b == 0))
     };
     let mut read = |addr: BlockAddr| -> Option<Box<Block>> {
-        let medium = &image.borrow().cache.medium;
-        let block = medium.read(addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
+        let image = &image.borrow();
+        let (block, _) = log_node::read(image, addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
         let is_there = !lost || version.belongs(footer(&block).cp_ver.get());
-        (is_there && !medium.tell_unreadable(addr)).then_some(block)
+        (is_there && !image.cache.medium.tell_unreadable(addr)).then_some(block)
     };
     let told = asks(&mut is_free, &mut read);
     failed.take().map_or(Ok(told), Err)

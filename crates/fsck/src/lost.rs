@@ -10,7 +10,7 @@
 use crate::entries::{lead_entry_to, remove_entry};
 use crate::entry_walk::{is_found, leads_nowhere};
 use crate::names::{is_encrypted, is_opaque, own_name};
-use crate::reach::{Claim, Verdict, Via};
+use crate::reach::{Claim, Entry, Verdict, Via};
 use crate::slices::Nids;
 use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
@@ -369,6 +369,10 @@ fn set_right(w: &mut Walker<'_, '_>, dir: Ino, name: &[u8], ino: Ino, kind: File
 pub(crate) fn lead_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let entries: Vec<_> = w.foreign.entries.iter().map(|(place, lead)| (place.clone(), *lead)).collect();
     for ((dir, name), (target, kind)) in entries {
+        if is_lacking(w, target, (dir, &name), kind)? {
+            w.foreign.entries.remove(&(dir, name));
+            continue;
+        }
         let mut meant = Vec::new();
         for bit in 0..Ino::BITS {
             meant.extend(may_be_meant(w, target ^ 1 << bit, dir, &name, kind)?);
@@ -392,6 +396,22 @@ pub(crate) fn lead_foreign(w: &mut Walker<'_, '_>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a file lacks a name, which an entry is then that leads to it: of one with several links, as a file that has
+/// one has it elsewhere.
+fn is_lacking(
+    w: &mut Walker<'_, '_>,
+    ino: Ino,
+    entry: Entry<'_>,
+    kind: Option<FileKind>,
+) -> io::Result<bool> {
+    let Some(claim) = w.claim_of(ino)?.filter(|claim| claim.links > 1) else { return Ok(false) };
+    if !w.space.nid_reached(ino) {
+        return Ok(!claim.sure && w.visit(ino, entry, Via::Dentry(kind), NO_ENTRY)? != Verdict::Rejected);
+    }
+    let links = w.j.links.get_mut(&ino).filter(|links| links.found < links.claimed);
+    Ok(links.map(|links| links.found += 1).is_some())
 }
 
 /// A file that an entry may have led to.

@@ -64,11 +64,13 @@ fn files(image: &Image<'_>) -> [Ino; 3] {
     if counts { image.raw_sb().qf_ino.map(|ino| ino.get()) } else { [0; 3] }
 }
 
-/// Judges the quota files, and with `fix` writes the wrong ones; `true` where one could not be written.
+/// Judges the quota files, and with `fix` writes the wrong ones; `true` where one could not be written. `damaged` counts
+/// those that cannot be read whole: limits in them may be lost.
 pub(crate) fn judge(
     image: &mut Image<'_>,
     usage: &Usage,
     findings: &mut Findings,
+    damaged: &mut u64,
     fix: bool,
 ) -> io::Result<bool> {
     // What is lost of other things is not in use any more.
@@ -89,7 +91,10 @@ pub(crate) fn judge(
         let (fault, shown) = match file.differs(kind, counted)? {
             Ok(None) => continue,
             Ok(Some(other)) => (other, sound),
-            Err(fault) => (fault, true),
+            Err(fault) => {
+                *damaged += 1;
+                (fault, true)
+            }
         };
         if shown {
             findings.add(Code::QuotaContent, format!("quota file of type {kind}, inode {ino}: {fault}"));

@@ -1,5 +1,6 @@
 //! How inodes are come to, and what becomes of those that are named.
 
+use crate::finding::{Altered, Reverted};
 use crate::inode_layout::{KnownLayout, OldInodes};
 use foldhash::HashSet;
 use medfs_format::node::FileKind;
@@ -64,10 +65,19 @@ pub(crate) struct Anew {
     pub(crate) planned: HashSet<Ino>,
     /// Files that are made anew of their nodes and blocks.
     pub(crate) files: BTreeSet<Ino>,
+    /// Directories that are created again.
+    pub(crate) remade: BTreeSet<Ino>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
     pub(crate) layouts: Option<Vec<KnownLayout>>,
     /// Older copies of inodes, once they were wanted.
     pub(crate) old: Option<OldInodes>,
     /// Whether some of these files are compressed, as far as was asked.
     pub(crate) compresses: bool,
+}
+
+impl Anew {
+    /// What of a volume is not as it was.
+    pub(crate) fn altered(self, reverted: BTreeMap<Ino, Reverted>, short: BTreeSet<Ino>) -> Altered {
+        Altered { rebuilt: self.files, remade: self.remade, reverted, short }
+    }
 }

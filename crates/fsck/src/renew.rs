@@ -32,6 +32,7 @@ impl Maker<'_, '_> {
             ),
         );
         self.losses.remade += 1;
+        self.anew.remade.insert(ino);
         if self.fix {
             let block = self.new_directory(ino, parent, name)?;
             if !self.make_inode(ino, block)? {

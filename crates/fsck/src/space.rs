@@ -46,7 +46,7 @@ pub(crate) struct Owner {
     pub(crate) is_node: bool,
     /// The summary of the block in hand names it: nobody has to ask again.
     pub(crate) is_known: bool,
-    /// It is an inode with a wrong checksum, which may name blocks of others.
+    /// It is an inode that contradicts itself, which may name blocks of others.
     pub(crate) is_doubted: bool,
 }
 

@@ -55,6 +55,8 @@ enum Trust {
     Denied,
     /// The summary names another node.
     Doubted,
+    /// The summary is not known.
+    Unsaid,
     Sound,
 }
 
@@ -325,11 +327,11 @@ impl Image<'_> {
             }
             let inode: &RawInode = self.cache.get(addr)?.view();
             let is_denied = nid == ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
-            let named = owners.as_ref().map_or(nid, |owners| owners[offset as usize]);
-            let trust = match (is_denied, named == nid) {
-                (true, _) => Trust::Denied,
-                (false, false) => Trust::Doubted,
-                (false, true) => Trust::Sound,
+            let trust = match owners.as_ref().map(|owners| owners[offset as usize] == nid) {
+                _ if is_denied => Trust::Denied,
+                Some(false) => Trust::Doubted,
+                None => Trust::Unsaid,
+                Some(true) => Trust::Sound,
             };
             let stray = Stray { version: f.cp_ver.get() as u32, trust, valid, addr, ino };
             if strays.len() < MAX_STRAYS || strays.contains_key(&nid) {
@@ -381,18 +383,33 @@ impl Image<'_> {
     }
 }
 
-/// Leaves out inodes with a wrong checksum whose block the NAT knows as another node's: the sector of the footer is
-/// that of this one.
+/// Leaves out what is not of its number by more than the NAT, which knows its block as another node's: inodes with a
+/// wrong checksum, blocks whose summary names that node too, and those of a number whose own block, as the NAT knows it,
+/// is in use. The sector of the footer alone is of this one, unless the other node has another block, too.
 fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
-    let denied = strays.iter().filter(|(_, stray)| stray.trust == Trust::Denied);
-    let denied: HashMap<BlockAddr, Nid> = denied.map(|(nid, stray)| (stray.addr, *nid)).collect();
-    if denied.is_empty() {
+    let distrusted = strays.iter().filter(|(_, stray)| stray.trust < Trust::Sound);
+    let distrusted: HashMap<BlockAddr, Nid> = distrusted.map(|(nid, stray)| (stray.addr, *nid)).collect();
+    if distrusted.is_empty() {
         return Ok(());
     }
     for index in 0..image.g.nat_blocks() {
         for (nid, entry) in image.nodes_in(index)? {
-            if let Some(&stray) = denied.get(&entry.block_addr.get()).filter(|stray| **stray != nid) {
-                strays.remove(&stray);
+            let addr = entry.block_addr.get();
+            let Some(&other) = distrusted.get(&addr).filter(|other| **other != nid) else { continue };
+            let Some(stray) = strays.get(&other).filter(|_| !strays.contains_key(&nid)) else { continue };
+            let is_other = match stray.trust {
+                Trust::Denied => true,
+                Trust::Unsaid => {
+                    let own = image.nat(other)?.block_addr.get();
+                    image.g.in_main(own) && image.is_valid(own)?
+                }
+                _ => {
+                    let owners = owners_in(image, image.g.segno(addr))?;
+                    owners.is_some_and(|owners| owners[image.g.offset_in_seg(addr) as usize] == nid)
+                }
+            };
+            if is_other {
+                strays.remove(&other);
             }
         }
     }

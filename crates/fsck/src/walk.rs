@@ -302,7 +302,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         let slots = inode.slots(self.rules.flexible());
         let in_inode = slots.area() / cluster * cluster;
         let place = format!("inode {}", f.ino);
-        let first = Owner { is_doubted: f.doubtful, ..Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version) };
+        let is_doubted = f.doubtful || self.rules.names_too_many(inode, in_inode);
+        let first = Owner { is_doubted, ..Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version) };
         self.slots(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], first, 0, &place)?;
         let mut page = in_inode as u64;
         let n = NIDS_PER_BLOCK as u32;

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Bed, load, save};
-use medfs::{Error, ManualClock, MountOptions, Timestamp, Volume};
+use medfs::{Error, ManualClock, MountOptions, Recover, Timestamp, Volume};
 use medfs_device::MemDevice;
 use medfs_format::{BLOCK_SIZE, COMPRESS_ADDR, NEW_ADDR};
 use medfs_fsck::dump::Dump;
@@ -107,7 +107,7 @@ fn tied_up(dev: &MemDevice) -> Option<Arc<MemDevice>> {
         let options = MountOptions { recover, ..MountOptions::default() };
         Volume::open(image.clone(), options, Arc::new(ManualClock::new(NOW)))
     };
-    match open(true).or_else(|_| open(false)) {
+    match open(Recover::WhatFits).or_else(|_| open(Recover::Nothing)) {
         Ok(volume) => volume.close().expect("memory does not fail"),
         Err(Error::Incompatible(_)) => return None,
         Err(e) => panic!("a repaired volume does not open: {e}"),

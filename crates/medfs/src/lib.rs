@@ -68,13 +68,14 @@ pub use extents::{Extent, free_runs};
 pub use file_ops::Folded;
 pub use files::{Caller, Files};
 pub use layout::LayoutWork;
+pub use map::damage::LEFT_OUT;
 pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use options::{
     Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
     DurabilityPolicy, FsyncMode, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,
-    PlacementPolicy, ReserveFiles, Survivor, VictimPolicy,
+    PlacementPolicy, Recover, ReserveFiles, Survivor, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::Hotness;

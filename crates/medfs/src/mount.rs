@@ -30,7 +30,9 @@ use crate::map::Map;
 use crate::map::inode::Scope;
 use crate::map::refs::BlockRefs;
 use crate::map::since::SinceCheckpoint;
-use crate::options::{self, DirFsync, DurabilityMode, InPlace, MountOptions, PlacementPolicy, ReserveFiles};
+use crate::options::{
+    self, DirFsync, DurabilityMode, InPlace, MountOptions, PlacementPolicy, Recover, ReserveFiles,
+};
 use crate::profile::table::{MOST_FILES, Profiles};
 use crate::stats::Counters;
 use crate::tree::Tree;
@@ -145,7 +147,7 @@ impl Mount {
 /// Brings back what became durable, from its sources in their order. On a read-only mount nothing is written:
 /// the next mount that may write finds the same.
 fn recover(tree: &Tree, pending: Pending) -> Result<()> {
-    let recovers = tree.opts.recover && !matches!(pending, Pending::Leave);
+    let recovers = tree.opts.recover != Recover::Nothing && !matches!(pending, Pending::Leave);
     let records = match pending {
         Pending::Records(records) => records,
         Pending::Nothing | Pending::Leave => Records::default(),

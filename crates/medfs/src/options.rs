@@ -13,6 +13,7 @@ mod list;
 pub(crate) mod nvram;
 mod parse;
 mod placing;
+mod recover;
 mod survivor;
 pub(crate) mod table;
 
@@ -21,6 +22,7 @@ pub use durability::{CommitPolicy, DurabilityMode, DurabilityPolicy, LossBounds}
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
 pub use nvram::{NvramAdmit, NvramMode, NvramOption, NvramPlace};
 pub use parse::{described, names, without_effect, words_of_mount};
+pub use recover::Recover;
 pub use survivor::Survivor;
 pub use table::{Described, Form, MountOption, nearest, unknown};
 
@@ -175,10 +177,9 @@ pub struct MountOptions {
     pub acl: bool,
     /// `user.` attributes (`user_xattr`, `nouser_xattr`).
     pub user_xattr: bool,
-    /// Roll fsynced files forward from the last checkpoint (`recover`). Without it (`disable_roll_forward`,
-    /// or `norecovery`, which is only for read-only mounts) what was fsynced since is not seen, and lost by a
-    /// writable mount.
-    pub recover: bool,
+    /// Roll fsynced files forward from the last checkpoint (`recover`), or not (`disable_roll_forward`, or `norecovery`,
+    /// which is only for read-only mounts).
+    pub recover: Recover,
     /// Longest time between checkpoints while there is something to write (`commit=60s`).
     pub commit_interval: Duration,
     /// `dir_fsync=checkpoint|recover`; `None`: `recover` on volumes that may hold deltas.
@@ -274,7 +275,7 @@ impl Default for MountOptions {
             inline_xattr: true,
             acl: true,
             user_xattr: true,
-            recover: true,
+            recover: Recover::All,
             commit_interval: Duration::from_secs(60),
             dir_fsync: None,
             delta: None,
@@ -380,7 +381,7 @@ mod tests {
             inline_xattr: false,
             acl: false,
             user_xattr: false,
-            recover: false,
+            recover: Recover::Nothing,
             commit_interval: Duration::from_secs(5),
             dir_fsync: Some(DirFsync::Checkpoint),
             delta: Some(DeltaMode::Off),
@@ -594,8 +595,8 @@ mod tests {
 
     #[test]
     fn norecovery_and_ro_in_any_order() {
-        assert!(!parsed("norecovery,ro").recover);
-        assert!(!parsed("disable_roll_forward").recover);
+        assert_eq!(parsed("norecovery,ro").recover, Recover::Nothing);
+        assert_eq!(parsed("disable_roll_forward").recover, Recover::Nothing);
     }
 
     proptest! {

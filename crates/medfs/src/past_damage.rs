@@ -7,6 +7,8 @@
 //! Invariant: every walk is bounded by the nodes and blocks that exist, not by a size that an inode claims.
 //! Locks: a file's lock is held shared for one step, and not while a caller's function runs.
 
+mod owners;
+
 use crate::dir::zeros;
 use crate::error::{Error, Posix, Result};
 use crate::map::count::count_blocks;
@@ -17,13 +19,10 @@ use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
 use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
 use medfs_format::hash::dentry_hash;
-use medfs_format::node::{Advise, FileFlags, RawDirectNode, RawInode};
-use medfs_format::path::{NodeKind, NodePath, node_kind};
-use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_DATA};
-use medfs_format::{
-    BLOCK_SIZE, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Nid, SegNo, Structure, is_block,
-};
-use medfs_store::node_offset;
+use medfs_format::node::{Advise, FileFlags};
+use medfs_format::path::NodePath;
+use medfs_format::{BLOCK_SIZE, COMPRESS_ADDR, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use owners::Owners;
 use std::ops::Range;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -50,57 +49,6 @@ pub struct Unreadable {
 
 /// An entry, or a gap.
 pub type Listed = Result<DirEntry, Unreadable>;
-
-/// The summaries that say whose the blocks are: that of the segment in hand.
-#[derive(Default)]
-struct Owners(Option<(SegNo, Box<RawSummaryBlock>)>);
-
-impl Owners {
-    /// `Corrupt` where the block of a slot is another one's: its summary names that, and it names the block too. One
-    /// of the two addresses has a flipped bit, and it is not the one that the summary knows.
-    fn check(&mut self, tree: &Tree, slot: &Slot) -> Result<()> {
-        let addr = slot.addr();
-        if !tree.geo.in_main(addr) {
-            return Ok(());
-        }
-        let (segno, at) = (tree.geo.segno(addr), tree.geo.offset_in_seg(addr) as usize);
-        if self.0.as_ref().is_none_or(|(held, _)| *held != segno) {
-            // Where it cannot be read, nobody contradicts.
-            let Ok(summary) = tree.segs.lock().summary(&tree.io, segno) else { return Ok(()) };
-            self.0 = Some((segno, summary));
-        }
-        let Some((_, summary)) = &self.0 else { return Ok(()) };
-        let (entry, own) = (&summary.entries[at], (slot.node.nid, slot.offset));
-        let (nid, offset) = (entry.nid.get(), entry.ofs_in_node.get());
-        if summary.footer.entry_type != SUM_TYPE_DATA || (nid, offset) == own || !tree.geo.is_nid(nid) {
-            return Ok(());
-        }
-        if !names(tree, (nid, offset), addr).unwrap_or(false) {
-            return Ok(());
-        }
-        let value = format!("{addr}, a block of node {nid} (entry {offset})");
-        Err(FormatError::corrupt(Structure::DirectNode, slot.node.nid, "address", value).into())
-    }
-}
-
-/// Whether a slot of a node names a block. Only the node is looked at: the caller may hold its file's lock.
-fn names(tree: &Tree, (nid, offset): (Nid, u16), addr: BlockAddr) -> Result<bool> {
-    let node = tree.nodes.get(&tree.io, &tree.nat, nid)?;
-    let kind = node_kind(node_offset(&node));
-    Ok(node.read(|d| match kind {
-        NodeKind::Inode => {
-            let inode: &RawInode = d.block.view();
-            let slots = inode.possible_slots(tree.flexible_inline_xattr());
-            let slots = slots.filter(|slots| usize::from(offset) < slots.addrs());
-            slots.is_some_and(|slots| inode.i_addr[slots.extra + usize::from(offset)].get() == addr)
-        }
-        NodeKind::Direct => {
-            let node: &RawDirectNode = d.block.view();
-            node.addr.get(usize::from(offset)).is_some_and(|held| held.get() == addr)
-        }
-        NodeKind::Indirect | NodeKind::Xattr => false,
-    }))
-}
 
 /// What comes next in a file.
 enum Step {
@@ -228,6 +176,19 @@ impl<'v> PastDamage<'v> {
         }
     }
 
+    /// Whether a compressed file saves other blocks than it counts: a cluster may have lost its mark, or got one, and
+    /// other bytes are read in its place. `false` where nodes cannot be read, which is told of their pages.
+    pub fn has_wrong_clusters(&self, ino: Ino) -> Result<bool> {
+        let inode = self.tree.inode(ino)?;
+        let state = inode.lock.read();
+        inode.check_alive(&state)?;
+        match self.tree.clusters().saved_beyond_count(&inode) {
+            Ok(differs) => Ok(differs.is_some()),
+            Err(error) if self.tree.is_damage(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What page `index` is, with those behind it that are the same, as far as one node tells.
     fn next_step(&self, ino: Ino, index: u64, owners: &mut Owners) -> Result<Step> {
         let inode = self.tree.inode(ino)?;
@@ -274,6 +235,10 @@ impl<'v> PastDamage<'v> {
         }
         owners.check(self.tree, slot)?;
         let addr = slot.addr();
+        if addr == COMPRESS_ADDR {
+            let value = "the mark of a compressed cluster, outside of one";
+            return Err(FormatError::corrupt(Structure::DirectNode, slot.node.nid, "address", value).into());
+        }
         let written = is_block(addr)
             || state.pages.is_dirty(index)
             || (addr == NEW_ADDR && self.tree.deltas().has_delta(inode, index)?);

@@ -7,12 +7,11 @@
 
 use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
-use medfs_format::Ino;
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::{
-    Bared, Code, Cut, LogGaps, Options, RepairError, Report, Reverted, Severity, repair_without_names,
+    Altered, Bared, Code, Cut, LogGaps, Options, RepairError, Report, Severity, repair_without_names,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -44,12 +43,8 @@ pub struct Salvage {
     pub doubt: Option<String>,
     /// What of the fsync log could not be read.
     pub log_gaps: Option<LogGaps>,
-    /// Files whose inode was lost, made anew of their nodes and blocks.
-    pub rebuilt: BTreeSet<Ino>,
-    /// Files with pages whose last updates are lost.
-    pub reverted: BTreeMap<Ino, Reverted>,
-    /// Files that count more blocks as their own than were found.
-    pub short: BTreeSet<Ino>,
+    /// Files that are not as they were.
+    pub altered: Altered,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
 }
@@ -78,14 +73,13 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared {
-        before: found, cuts, inodes, unfinished, reckoned, log_gaps, rebuilt, reverted, short, ..
-    } = match repair_without_names(&*over, &Options::default(), progress) {
-        Ok(bared) => bared,
-        Err(RepairError::Io(error)) => return Err(error.into()),
-        // What cannot be repaired can be read all the same.
-        Err(RepairError::Unsupported(_)) => Bared::default(),
-    };
+    let Bared { before: found, cuts, inodes, unfinished, reckoned, log_gaps, altered, .. } =
+        match repair_without_names(&*over, &Options::default(), progress) {
+            Ok(bared) => bared,
+            Err(RepairError::Io(error)) => return Err(error.into()),
+            // What cannot be repaired can be read all the same.
+            Err(RepairError::Unsupported(_)) => Bared::default(),
+        };
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
     }
@@ -101,7 +95,7 @@ pub fn open(
     let doubt =
         unfinished.then_some(UNFINISHED).or(reckoned.then_some(RECKONED)).or(is_log_cut.then_some(LOG_CUT));
     let doubt = doubt.map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, log_gaps, rebuilt, reverted, short, gone })
+    Ok(Salvage { volume, found, cuts, doubt, log_gaps, altered, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

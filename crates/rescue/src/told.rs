@@ -3,8 +3,7 @@
 use crate::outcome::{Failure, Lost};
 use crate::walk::{Older, Walk};
 use medfs_format::Ino;
-use medfs_fsck::{LogGaps, Reverted};
-use std::collections::{BTreeMap, BTreeSet};
+use medfs_fsck::{Altered, LogGaps};
 
 /// Pages that are named of a file.
 const MOST_PAGES: usize = 8;
@@ -12,6 +11,10 @@ const MOST_PAGES: usize = 8;
 /// What is said of a file whose nodes lead to fewer blocks than it has.
 pub const SHORT: &str =
     "its inode counts more blocks than it leads to: content may be missing, with zeros in its place";
+
+/// What is said of a compressed file whose clusters do not fit its count.
+const UNMARKED: &str = "its inode counts other blocks as saved by compression than its clusters save: parts of the content may be \
+     compressed bytes";
 
 impl<'v, S> Walk<'v, S> {
     /// Tells why not all of the content is certain.
@@ -40,19 +43,18 @@ impl<'v, S> Walk<'v, S> {
         self
     }
 
-    /// Tells which files were made anew of their nodes and blocks, as their inodes are lost.
-    pub fn with_rebuilt(mut self, files: BTreeSet<Ino>) -> Walk<'v, S> {
-        for ino in files {
+    /// Tells which files and directories are not as they were.
+    pub fn with_altered(mut self, altered: Altered) -> Walk<'v, S> {
+        for ino in altered.rebuilt {
             let reason = "its inode is lost: it was rebuilt from its nodes and blocks, with a size up to its last page, \
                  and mode, owner, times and attributes are lost";
-            self.older.insert(ino, Older { reason: reason.to_owned(), met: false });
+            self.add_reason(ino, reason);
         }
-        self
-    }
-
-    /// Tells which files have pages whose last updates are lost: they are brought as they were before these.
-    pub fn with_reverted(mut self, files: BTreeMap<Ino, Reverted>) -> Walk<'v, S> {
-        for (ino, pages) in files {
+        for ino in altered.remade {
+            let reason = "its inode is lost: the directory was created again, and mode, owner, times and attributes are lost";
+            self.add_reason(ino, reason);
+        }
+        for (ino, pages) in altered.reverted {
             let which = match pages {
                 None => "pages that cannot be told".to_owned(),
                 Some(pages) => {
@@ -63,30 +65,31 @@ impl<'v, S> Walk<'v, S> {
                     format!("{what} {}{more}", shown.join(", "))
                 }
             };
-            let reason =
-                format!("updates of {which} are lost: what was brought of these is older or damaged");
-            let rebuilt =
-                "; updates of its pages that were in the inode are lost too, and these pages are older";
-            self.older
-                .entry(ino)
-                .and_modify(|older| older.reason += rebuilt)
-                .or_insert(Older { reason, met: false });
+            self.add_reason(
+                ino,
+                &format!("updates of {which} are lost: what was brought of these is older or damaged"),
+            );
         }
-        self
-    }
-
-    /// Tells which files count more blocks as their own than a repair found.
-    pub fn with_short(mut self, files: BTreeSet<Ino>) -> Walk<'v, S> {
-        for ino in files {
+        for ino in altered.short {
             self.older.entry(ino).or_insert(Older { reason: SHORT.to_owned(), met: false });
         }
         self
     }
 
+    /// Tells one more thing of a file.
+    fn add_reason(&mut self, ino: Ino, reason: &str) {
+        self.older
+            .entry(ino)
+            .and_modify(|older| older.reason = format!("{}; {reason}", older.reason))
+            .or_insert_with(|| Older { reason: reason.to_owned(), met: false });
+    }
+
     /// What is told of a file or directory that counts more blocks as its own than its nodes lead to.
     pub(crate) fn short_of(&self, ino: Ino) -> Option<String> {
-        let missing = self.past.blocks_missing(ino).unwrap_or(0);
-        (missing > 0).then(|| SHORT.to_owned())
+        if self.past.blocks_missing(ino).unwrap_or(0) > 0 {
+            return Some(SHORT.to_owned());
+        }
+        self.past.has_wrong_clusters(ino).unwrap_or(false).then(|| UNMARKED.to_owned())
     }
 
     /// Tells how many files and directories of the volume are lost, beside those that have left a name.

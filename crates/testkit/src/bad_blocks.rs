@@ -30,7 +30,7 @@ use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{observe, observe_but};
 use crate::volume::test_clock;
-use medfs::{Error, FileKind, Ino, MountOptions, Volume as Engine};
+use medfs::{Error, FileKind, Ino, MountOptions, Recover, Volume as Engine};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
@@ -165,12 +165,12 @@ const SECTOR: usize = 512;
 const TURNS: usize = 4;
 const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 
-fn open(dev: Arc<dyn BlockDevice>, recover: bool) -> medfs::Result<Engine> {
+fn open(dev: Arc<dyn BlockDevice>, recover: Recover) -> medfs::Result<Engine> {
     let options = MountOptions { recover, ..MountOptions::default() };
     Engine::open(dev, options, test_clock())
 }
 
-fn shows(dev: &MemDevice, recover: bool) -> Result<Model, String> {
+fn shows(dev: &MemDevice, recover: Recover) -> Result<Model, String> {
     let volume = open(Arc::new(dev.snapshot()), recover).map_err(|e| e.to_string())?;
     observe(&volume)
 }
@@ -198,8 +198,8 @@ impl Volume {
     /// Looks a sound volume over. `made_from`: files with deltas that are made of blocks of another file.
     pub fn new(name: impl Into<String>, dev: MemDevice, made_from: &[(Ino, Ino)]) -> Volume {
         let name = name.into();
-        let shown = shows(&dev, true).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let at_checkpoint = shows(&dev, false).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let shown = shows(&dev, Recover::All).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let at_checkpoint = shows(&dev, Recover::Nothing).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut v = Volume {
             name,
             dev,
@@ -292,7 +292,7 @@ impl Volume {
         for header in [start, start + blocks - 1] {
             without.write(header.into(), &[&Block::ZERO], META).expect("memory");
         }
-        let shown = [true, false].map(|recover| guarded(|| shows(&without, recover)));
+        let shown = [Recover::All, Recover::Nothing].map(|recover| guarded(|| shows(&without, recover)));
         self.by_other_pack = shown.into_iter().filter_map(Result::ok).collect();
         heads[in_force].clone().expect("a sound volume has one")
     }
@@ -464,8 +464,8 @@ impl Volume {
             if !repaired.after.is_clean() {
                 return fail("unclean", brief(&repaired.after.findings));
             }
-            let volume = match open(dev.clone(), true) {
-                Err(Error::Corrupt(_)) => open(dev.clone(), false),
+            let volume = match open(dev.clone(), Recover::WhatFits) {
+                Err(Error::Corrupt(_)) => open(dev.clone(), Recover::Nothing),
                 other => other,
             }
             .or_else(|e| fail("mount", e))?;
@@ -479,7 +479,7 @@ impl Volume {
                 true => {}
             }
         }
-        let volume = open(dev.clone(), true).or_else(|e| fail("mount", e))?;
+        let volume = open(dev.clone(), Recover::All).or_else(|e| fail("mount", e))?;
         let found = observe_but(&volume, torn).or_else(|e| fail("observe", e))?;
         volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
         Ok(found)

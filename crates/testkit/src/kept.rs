@@ -8,7 +8,7 @@
 use crate::harness::guarded;
 use crate::model::{Inode, Model, PAGE};
 use crate::volume::test_clock;
-use medfs::{FileKind, Files, Ino, MountOptions, Volume};
+use medfs::{FileKind, Files, Ino, MountOptions, Recover, Volume};
 use medfs_device::{BlockDevice, MemDevice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -50,7 +50,9 @@ impl Kept {
             let options = MountOptions { recover, ..MountOptions::default() };
             Volume::open(dev.clone() as Arc<dyn BlockDevice>, options, test_clock())
         };
-        let opened = guarded(|| open(true).or_else(|_| open(false)).map_err(|e| e.to_string()));
+        let opened = guarded(|| {
+            open(Recover::WhatFits).or_else(|_| open(Recover::Nothing)).map_err(|e| e.to_string())
+        });
         let Ok(volume) = opened else {
             return Kept { lost: files.count() as u64, closed: 1, ..Kept::default() };
         };

@@ -304,7 +304,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let host = host(destination, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
-    walk = walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted).with_short(salvaged.short);
+    walk = walk.with_altered(salvaged.altered);
     let top = Place::top(None, b"/");
     let ended = walk.tree(volume.root(), top.clone(), None).and_then(|()| walk.unnamed(&top));
     if ended.is_err() {

@@ -127,6 +127,51 @@ fn directories_of_a_lost_one_are_salvaged_into_it() {
         make(v, home, "list", FileKind::Regular);
     });
     zero(&s.image(), &blocks(&s.image(), |b| is_inode(b, "home")));
-    left_alone(&s, 0);
+    let text = left_alone(&s, 1);
+    assert!(text.contains("/home: its inode is lost: the directory was created again"), "{text}");
     assert!(s.path("all/home/pi/file").exists() && s.path("all/home/list").exists());
+}
+
+/// The others are rolled forward by a repair, which says which one it leaves a part of out.
+#[test]
+fn a_log_with_a_node_that_cannot_be_replayed_is_left_alone_at_boot() {
+    let s = plain();
+    with_engine(&s.image(), false, |v| {
+        v.sync().unwrap();
+        for n in 0..5 {
+            let ino = make(v, v.root(), &format!("new{n}"), FileKind::Regular);
+            v.write(ino, 0, &pages(n, 2)).unwrap();
+            v.fsync(ino, false).unwrap();
+        }
+    });
+    let at = blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync());
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    // An address of the inode, whatever precedes it.
+    for slot in 0..20u64 {
+        let mut was = [0; 4];
+        image_at(&s.image(), at[0] * PAGE + 360 + slot * 4, &mut was);
+        if (4000..16384).contains(&u32::from_le_bytes(was)) {
+            image.write_all_at(&0x4000_0000u32.to_le_bytes(), at[0] * PAGE + 360 + slot * 4).unwrap();
+            break;
+        }
+    }
+    let text = left_alone(&s, 1);
+    assert!(text.contains("/new1: what was fsynced since the last checkpoint is left out"), "{text}");
+    let check = medfs().arg("fsck").arg(s.image()).assert().code(4);
+    let text = String::from_utf8_lossy(&check.get_output().stdout).into_owned();
+    assert!(text.contains("what was fsynced cannot be rolled forward as it is"), "{text}");
+    let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
+    assert!(
+        text.contains("left out what was damaged of the fsyncs of 1 file since the last checkpoint"),
+        "{text}"
+    );
+    medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("after")).assert().code(0);
+    for n in [0, 2, 3, 4] {
+        assert!(fs::read(s.path("after").join(format!("new{n}"))).unwrap() == pages(n, 2), "new{n}");
+    }
+}
+
+fn image_at(image: &Path, at: u64, bytes: &mut [u8]) {
+    fs::File::open(image).unwrap().read_exact_at(bytes, at).unwrap();
 }

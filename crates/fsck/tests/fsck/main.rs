@@ -17,6 +17,7 @@ mod interrupted;
 mod junk;
 mod kinds;
 mod medium;
+mod one_bit;
 mod remains;
 mod removed;
 mod rescue;

@@ -223,9 +223,16 @@ impl ClusterReader<'_> {
 
     /// Counts `i_compr_blocks` anew: after roll-forward, which takes addresses from nodes of several moments.
     pub(crate) fn recount_saved(&self, inode: &Inode) -> Result<()> {
-        let Some(compression) = self.compression(inode) else { return Ok(()) };
+        let Some(saved) = self.saved_beyond_count(inode)? else { return Ok(()) };
+        self.add_saved(inode, saved);
+        Ok(())
+    }
+
+    /// By how much the saved blocks of a compressed file differ from what it counts; `None` where they do not.
+    pub(crate) fn saved_beyond_count(&self, inode: &Inode) -> Result<Option<i64>> {
+        let Some(compression) = self.compression(inode) else { return Ok(None) };
         if inode.raw(RawInode::saved_blocks_released) {
-            return Ok(());
+            return Ok(None);
         }
         let (pages, end) = (compression.cluster_pages() as u64, inode.pages());
         let (mut index, mut saved, mut near) = (0, 0, None);
@@ -239,10 +246,7 @@ impl ClusterReader<'_> {
             near = slot;
         }
         let counted = inode.raw(|r| r.extra().map_or(0, |e| e.i_compr_blocks.get()));
-        if saved != counted {
-            self.add_saved(inode, saved as i64 - counted as i64);
-        }
-        Ok(())
+        Ok((saved != counted).then(|| saved as i64 - counted as i64))
     }
 
     /// The compressed clusters of a file.

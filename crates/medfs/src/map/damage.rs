@@ -18,14 +18,17 @@ use std::fmt::Display;
 
 /// Most inodes that are remembered.
 const MOST_TOLD: usize = 1024;
-/// Most notes of what a read-only mount does not show; the rest is counted.
+/// Most notes of what a mount leaves out; the rest is counted.
 const MOST_UNRECOVERED: usize = 100_000;
+
+/// What the note of a file begins with whose last fsync, or a part of it, is not rolled forward.
+pub const LEFT_OUT: &str = "what was fsynced since the last checkpoint is left out: ";
 
 /// What was logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     told: Mutex<BTreeSet<(&'static str, Ino)>>,
-    /// What of the fsync log a read-only mount does not show; no number: all of it.
+    /// What of the fsync log a mount leaves out; no number: all of it.
     unrecovered: Mutex<Unrecovered>,
 }
 
@@ -46,10 +49,10 @@ impl Unrecovered {
 }
 
 impl Damage {
-    /// Notes what was fsynced and is not shown.
+    /// Notes what was fsynced and is left out.
     pub(crate) fn note_unrecovered(&self, ino: Option<Ino>, error: &Error) {
-        tracing::warn!(ino, %error, "what was fsynced last cannot be shown");
-        self.note(ino, format!("what was fsynced since the last checkpoint cannot be shown: {error}"));
+        tracing::warn!(ino, %error, "what was fsynced last is left out");
+        self.note(ino, format!("{LEFT_OUT}{error}"));
     }
 
     /// Notes a file whose last fsync is not shown, as the fsync log cannot be read up to there. `name`: the

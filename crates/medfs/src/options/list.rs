@@ -1,5 +1,6 @@
 //! The engine's mount options: the table, and how each value is read and shown.
 
+use super::recover::Recover;
 use super::table::Form::{Switch, Value, Word};
 use super::table::MountOption;
 use super::{Atime, CompactFiles, DeltaMode, DirFsync, FsyncMode, MountOptions, VictimPolicy};
@@ -181,19 +182,19 @@ pub(super) const OPTIONS: &[Row] = &[
     word(
         "recover",
         "Roll fsynced files forward from the last checkpoint (the default).",
-        |o, _| put(&mut o.recover, true),
+        |o, _| put(&mut o.recover, Recover::All),
         |_| Vec::new(),
     ),
     word(
         "disable_roll_forward",
         "Do not roll forward: fsyncs since the last checkpoint are not visible, and a writable mount loses them.",
-        |o, _| put(&mut o.recover, false),
-        |o| given(!o.recover),
+        |o, _| put(&mut o.recover, Recover::Nothing),
+        |o| given(o.recover == Recover::Nothing),
     ),
     word(
         "norecovery",
         "The same as disable_roll_forward, for read-only mounts.",
-        |o, _| put(&mut o.recover, false),
+        |o, _| put(&mut o.recover, Recover::Nothing),
         |_| Vec::new(),
     ),
     MountOption {

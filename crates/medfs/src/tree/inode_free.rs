@@ -79,6 +79,11 @@ impl Tree {
     /// Frees the orphans that the last checkpoint lists. Some may be gone already. Those that cannot be read
     /// stay orphans, for a mount that can.
     pub(crate) fn free_orphans_at_mount(&self) -> Result<()> {
+        for ino in self.orphans.list() {
+            if is_of_superblock(self, ino) {
+                keep_in_use(self, ino);
+            }
+        }
         for ino in self.orphans.list().into_iter().filter(|&ino| !self.inodes.is_held(ino)) {
             let freed = match self.free_orphan_at_mount(ino) {
                 // What it is made from would have to be written first: the next mount may have the room.
@@ -93,11 +98,7 @@ impl Tree {
     fn free_orphan_at_mount(&self, ino: Ino) -> Result<()> {
         match self.inode(ino) {
             Ok(inode) if inode.nlink() != 0 && has_its_name(self, &inode) => {
-                tracing::warn!(
-                    ino,
-                    "the list of files to be freed has one with a name, which stays: run fsck --repair"
-                );
-                self.orphans.remove(ino);
+                keep_in_use(self, ino);
                 self.inodes.release(ino, 1);
             }
             Ok(inode) => {
@@ -149,4 +150,15 @@ fn has_its_name(tree: &Tree, inode: &Inode) -> bool {
 fn has_blocks(inode: &Inode) -> bool {
     matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink)
         && !inode.raw(|r| r.inline().intersects(Inline::DATA | Inline::DENTRY))
+}
+
+/// Whether the superblock alone leads to an inode, the root's or a quota file's.
+fn is_of_superblock(tree: &Tree, ino: Ino) -> bool {
+    ino == tree.geo.root_ino || tree.sb.qf_ino.iter().any(|file| file.get() == ino)
+}
+
+/// Takes a file from the list of those to be freed that is none.
+fn keep_in_use(tree: &Tree, ino: Ino) {
+    tracing::warn!(ino, "the list of files to be freed has one with a name, which stays: run fsck --repair");
+    tree.orphans.remove(ino);
 }

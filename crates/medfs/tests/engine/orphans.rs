@@ -153,3 +153,21 @@ fn a_file_with_a_name_is_no_orphan_whatever_the_list_says() {
     drop(v);
     FsckMedfs.check(device).expect("the next checkpoint lists none");
 }
+
+/// The root has no entry that leads to it, and is no orphan all the same.
+#[test]
+fn the_root_is_no_orphan_whatever_the_list_says() {
+    let device = Arc::new(blank(64, all_features()));
+    let v = open_device(&device, "");
+    let root = v.root();
+    v.create(root, b"kept", &new(FileKind::Regular)).expect("create");
+    v.close().expect("close");
+    drop(v);
+    medfs_fsck::inject::set_orphans(&*device, &[root]).expect("a pack with room");
+    let v = open_device(&device, "");
+    v.lookup(root, b"kept").expect("it is there");
+    v.create(root, b"more", &new(FileKind::Regular)).expect("create");
+    v.close().expect("close");
+    drop(v);
+    FsckMedfs.check(device).expect("the next checkpoint lists none");
+}

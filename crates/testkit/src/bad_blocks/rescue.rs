@@ -206,8 +206,7 @@ impl Volume {
         let volume = salvaged.volume;
         let mut walk =
             Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
-        walk =
-            walk.with_rebuilt(salvaged.rebuilt).with_reverted(salvaged.reverted).with_short(salvaged.short);
+        walk = walk.with_altered(salvaged.altered);
         let top = Place::top(None, b"/");
         walk.tree(volume.root(), top.clone(), None)
             .and_then(|()| walk.unnamed(&top))

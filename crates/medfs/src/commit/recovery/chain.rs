@@ -19,17 +19,17 @@
 //! Each block is read once: it is kept for the replay, as many as memory is given for; those beyond are read again.
 //! Locks: none, as the volume is not shared yet.
 
+use super::errors::bad_node;
+use super::gap::Gap;
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
-use medfs_device::is_behind_end;
-use medfs_format::log_gap::Step;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, log_gap, removed, shared};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Nid, Structure, log_gap, removed, shared};
 use medfs_store::{Io, Store};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -156,6 +156,8 @@ pub(super) struct Chain {
     pub(super) pages: Vec<PageChange>,
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
     pub(super) unkept: u64,
+    /// Fsynced inodes, by their place, with numbers of another node: where they are, and both numbers.
+    pub(super) contradictory: Vec<(BlockAddr, Nid, Ino)>,
     /// Where it ends too early.
     pub(super) gap: Option<Gap>,
     /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
@@ -169,59 +171,6 @@ fn is_torn(store: &Store, block: &Block) -> bool {
     let (inode, rules): (&RawInode, _) = (block.view(), &store.nodes.rules);
     // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
     rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
-}
-
-/// The files of the nodes of the chain from a block on, also past blocks that cannot be read, each with the
-/// last name that these say; `None` where nothing is there.
-fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
-    let version = store.cp.lock().chain();
-    let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
-    let mut is_free = |segno| {
-        let mut segs = store.segs.lock();
-        segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
-    };
-    let mut read = |addr| store.io.read(addr).ok();
-    let mut files = None;
-    log_gap::walk(&store.geo, addr, version, &mut is_free, &mut read, &mut |step| {
-        let files = files.get_or_insert_with(log_gap::Files::new);
-        if let Step::Node(addr, block) = step {
-            log_gap::add_files(files, addr, block, node_ino);
-        }
-    });
-    files
-}
-
-/// The files of all nodes of the chain that can be read.
-pub(super) fn logged_files(store: &Store) -> log_gap::Files {
-    let start = store.segs.lock().next_addr(Log::WarmNode);
-    files_from(store, start).unwrap_or_default()
-}
-
-/// What is said of a block of the chain that an image does not have.
-const BEHIND_END: &str = "is behind the end of the image, and the log may go on there";
-
-/// What of the chain cannot be read, where there are nodes of it behind.
-#[derive(Debug)]
-pub(super) struct Gap {
-    pub(super) error: Error,
-    /// The files of the nodes behind it, each with the last name that these say.
-    pub(super) files: log_gap::Files,
-}
-
-impl Gap {
-    /// The gap that begins at a block; `None` where the chain does not go on behind it. The block is then taken
-    /// for the one that was being written when power was lost, or the one to be written next. Where an image was
-    /// cut short before it, that cannot be told.
-    fn at(store: &Store, addr: BlockAddr, error: &Error) -> Option<Gap> {
-        let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
-        let (files, what) = match files_from(store, addr) {
-            Some(files) => (files, format!("cannot be read ({error}), and there is more behind it")),
-            None if is_cut_short => (log_gap::Files::new(), BEHIND_END.to_owned()),
-            None => return None,
-        };
-        let error = super::bad_node(addr, "block", what);
-        Some(Gap { error, files })
-    }
 }
 
 /// `Corrupt` where a record is of no file.
@@ -317,7 +266,7 @@ impl Chain {
                 break;
             }
             let block = match self.block(&store.io, addr) {
-                Ok(block) => block,
+                Ok(block) => self.turned_back(store, addr, block),
                 Err(error) => {
                     self.gap = Gap::at(store, addr, &error);
                     // Who meets a gap tells of it.
@@ -358,6 +307,23 @@ impl Chain {
         Ok(block)
     }
 
+    /// A block of the chain with the bit turned back that made its checksum wrong, which is kept so.
+    fn turned_back(&self, store: &Store, addr: BlockAddr, block: Arc<Block>) -> Arc<Block> {
+        let (rules, version) = (&store.nodes.rules, store.cp.lock().chain());
+        let bit =
+            rules.checksum_seed().and_then(|seed| log_gap::flipped_bit(&block, version, rules.layouts, seed));
+        let Some(bit) = bit else { return block };
+        tracing::warn!(
+            addr,
+            "{bit} of an inode in the chain of fsynced nodes was flipped: it is turned back"
+        );
+        let mut mended = (*block).clone();
+        bit.flip(&mut mended);
+        let mended = Arc::new(mended);
+        self.blocks.borrow_mut().kept.insert(addr, mended.clone());
+        mended
+    }
+
     /// Takes up a block of the chain; `false` where the chain ends with it, as it was torn.
     fn add(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<bool> {
         let (f, geo) = (footer(block), &store.geo);
@@ -381,10 +347,14 @@ impl Chain {
             return Ok(false);
         }
         let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
+        if fsync && f.node_offset() == 0 && !is_inode && geo.is_nid(ino) {
+            self.contradictory.push((addr, f.nid.get(), ino));
+            return Ok(true);
+        }
         self.links.push(Link { addr, entry: None, ino, is_inode, fsync, layout: None });
         if fsync {
             if !geo.is_nid(ino) || ino == geo.root_ino || !geo.is_nid(f.nid.get()) {
-                return Err(super::bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
+                return Err(bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
             }
             let file = self.files.entry(ino).or_default();
             file.last_fsync = Some(at);

@@ -229,7 +229,8 @@ impl Replay<'_> {
         for (i, &addr) in addrs.iter().enumerate() {
             let index = first + i as u64;
             let slot = tree.make_slot_near(inode, near.as_ref(), index)?;
-            self.address(inode, &slot, index, addr)?;
+            let taken = self.address(inode, &slot, index, addr);
+            self.pass_by(inode.ino, taken)?;
             near = Some(slot);
         }
         let compact = tree.is_delta_volume() && first >= tree.compact_start(inode);

@@ -18,7 +18,10 @@
 
 mod chain;
 mod dentry;
+mod errors;
+mod fault;
 mod file;
+mod gap;
 mod page;
 mod records;
 mod xattr;
@@ -30,10 +33,11 @@ use crate::map::inode::Inode;
 use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
 use chain::{Chain, ChainFile, Entry};
-use medfs_format::node::footer;
+use errors::bad_node;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
+use medfs_format::{BLOCK_SIZE, Block, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -66,6 +70,8 @@ struct Replay<'a> {
     replaced_dirs: Vec<(Arc<Inode>, Arc<Inode>, Vec<u8>)>,
     /// Those of which the chain held an inode block, so that their size is known.
     sized: BTreeSet<Ino>,
+    /// What the last inode block of a file in the log counts as its own.
+    counted: BTreeMap<Ino, u64>,
     /// Pages that records in NVRAM hold, as far as was replayed.
     pages: page::Journaled,
     records: &'a Records,
@@ -124,7 +130,7 @@ impl RecoverySource for LastCheckpoint {
 
 /// Notes of each file of the fsync log, as far as that can be read, that its last fsync is not shown.
 pub(crate) fn note_all_logged(tree: &Tree) {
-    let files = chain::logged_files(tree);
+    let files = gap::logged_files(tree);
     files.iter().for_each(|(&ino, name)| tree.damage.note_last_fsync(ino, name));
 }
 
@@ -217,6 +223,7 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
         nameless: BTreeMap::new(),
         replaced_dirs: Vec::new(),
         sized: BTreeSet::new(),
+        counted: BTreeMap::new(),
         pages: page::Journaled::default(),
         records,
         recovered: Recovered { unkept: chain.unkept, ..Recovered::default() },
@@ -261,6 +268,10 @@ impl Replay<'_> {
     /// Finds the inodes to recover, making those that the checkpoint does not know.
     fn load_inodes(&mut self) -> Result<()> {
         let tree = self.tree;
+        for &(addr, nid, ino) in &self.chain.contradictory {
+            let what = format!("node {nid} of inode {ino} in an inode's place");
+            self.pass_by::<()>(ino, Err(bad_node(addr, "nid", what)))?;
+        }
         for (&ino, file) in &self.chain.files {
             let loaded = self.load_inode(ino, file);
             let Some(inode) = self.pass_by(ino, loaded)?.flatten() else { continue };
@@ -291,23 +302,6 @@ impl Replay<'_> {
             return Ok(None);
         };
         Ok(Some(self.make_inode(ino, &*self.read_link(at)?)?))
-    }
-
-    /// On a read-only mount damage costs the file that it is of, and in a repair what a record in NVRAM does
-    /// not make, which is noted: `None`. Otherwise it is an error.
-    fn pass_by<T>(&self, ino: Ino, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if self.tree.read_only && self.tree.is_damage(&error) => {
-                self.tree.damage.note_unrecovered(Some(ino), &error);
-                Ok(None)
-            }
-            Err(error) if self.records.are_given_up() && is_of_record(&error) => {
-                self.tree.damage.note_given_up(Some(ino), &error);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// The node block of a link; of an entry, the node block that it stands for.
@@ -386,6 +380,7 @@ impl Replay<'_> {
             NodeKind::Inode => {
                 self.adopt_layout(inode, block)?;
                 self.attributes(inode, block);
+                self.counted.insert(inode.ino, block.view::<RawInode>().i_blocks.get());
                 let mut named = Ok(());
                 if file.first_dentry == Some(at) {
                     named = self.leave_old_name(inode);
@@ -417,6 +412,7 @@ impl Replay<'_> {
         for (&ino, inode) in &self.inodes {
             let trimmed = self.trim(inode).and_then(|()| self.tree.clusters().recount_saved(inode));
             self.pass_by(ino, trimmed)?;
+            self.note_if_short(inode);
             self.tree.deltas().compact().forget_compact_map(inode);
             self.tree.refs.drop_pages(ino, 0..u64::MAX);
             self.tree.load_dependents(inode);
@@ -444,13 +440,3 @@ impl Replay<'_> {
 
 /// The log under which recovered data is recorded where its segment was free in the checkpoint.
 const RECOVERED_LOG: Log = Log::WarmData;
-
-/// Whether an error says of a record in NVRAM that it does not make what it should.
-fn is_of_record(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(FormatError::Corrupt { structure: Structure::NvramRecord, .. }))
-}
-
-/// Reports a node of the chain.
-fn bad_node(addr: BlockAddr, field: &'static str, value: impl ToString) -> Error {
-    FormatError::corrupt(Structure::NodeFooter, addr, field, value).into()
-}
