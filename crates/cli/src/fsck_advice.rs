@@ -37,9 +37,12 @@ fn copies_what_is_left(image: &Path) -> String {
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let (name, map) = (quote::path(image), damaged::map_option());
-    // Where the table of nodes is lost, names lead to nothing.
-    let has_table = !report.has(Code::NatLost);
-    let copy = match !is_fatal && has_table && opens(image) {
+    // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint and past
+    // what the fsync log lacks.
+    let leads_to_all = ![Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept]
+        .iter()
+        .any(|code| report.has(*code));
+    let copy = match !is_fatal && leads_to_all && opens(image) {
         true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),
         false => damaged::salvage(image),
     };

@@ -1,7 +1,7 @@
 //! What a crash left to be done, as `medfs fsck` does it: fsynced files are rolled forward, orphans freed.
 //!
-//! The engine does both when it opens a volume. A check opens it to read, which replays in memory: a node that cannot be
-//! replayed is a finding before anything is written.
+//! The engine does both when it opens a volume. A check opens it to read, which replays in memory: a node that cannot
+//! be replayed is a finding before anything is written.
 
 use crate::fsck_advice::waits_for_memory;
 use crate::target;
@@ -63,8 +63,8 @@ pub(crate) fn foresee(dev: &target::Target, report: &mut Report) -> bool {
 }
 
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. Of a log that is damaged what can be replayed
-/// is kept; one that cannot be read is given up: the volume then is that of the last checkpoint. `logged`: inodes in the
-/// log.
+/// is kept; one that cannot be read is given up: the volume then is that of the last checkpoint. `logged`: inodes in
+/// the log.
 pub(crate) fn tie_up(dev: &target::Target, image: &Path, logged: u64) -> Result<LooseEnds> {
     let open = |recover| {
         let options = MountOptions { recover, ..MountOptions::default() };

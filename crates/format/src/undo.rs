@@ -75,8 +75,8 @@ pub struct RawUndoRecord {
     pub reserved: U64,
 }
 
-/// What the repair left in a block (16 bytes): in that of each record, in their order, 0 for a record of no block, and in
-/// those that any later use of the volume changes.
+/// What the repair left in a block (16 bytes): in that of each record, in their order, 0 for a record of no block, and
+/// in those that any later use of the volume changes.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]

@@ -98,8 +98,8 @@ impl ClusterAt<'_> {
         Ok(sound())
     }
 
-    /// Turns back the bit of a mark in a slot, of a compressed cluster or of a reserved place, where the cluster then is
-    /// one.
+    /// Turns back the bit of a mark in a slot, of a compressed cluster or of a reserved place, where the cluster is one
+    /// then.
     fn turn_back_mark(
         &self,
         j: &mut Judgement<'_>,
@@ -192,8 +192,8 @@ fn addresses(slots: &[U32]) -> Vec<BlockAddr> {
 }
 
 impl Judgement<'_> {
-    /// Judges the clusters whose addresses a node holds, or such addresses of a file without any, from page `page` on; `first` is the first one's slot. Tells
-    /// whether an address was changed.
+    /// Judges the clusters whose addresses a node holds, or such addresses of a file without any, from page `page` on;
+    /// `first` is the first one's slot. Tells whether an address was changed.
     pub(crate) fn clusters(
         &mut self,
         f: &mut FileWalk,

@@ -64,8 +64,8 @@ fn files(image: &Image<'_>) -> [Ino; 3] {
     if counts { image.raw_sb().qf_ino.map(|ino| ino.get()) } else { [0; 3] }
 }
 
-/// Judges the quota files, and with `fix` writes the wrong ones; `true` where one could not be written. `damaged` counts
-/// those that cannot be read whole: limits in them may be lost.
+/// Judges the quota files, and with `fix` writes the wrong ones; `true` where one could not be written. `damaged`
+/// counts those that cannot be read whole: limits in them may be lost.
 pub(crate) fn judge(
     image: &mut Image<'_>,
     usage: &Usage,

@@ -384,8 +384,8 @@ impl Image<'_> {
 }
 
 /// Leaves out what is not of its number by more than the NAT, which knows its block as another node's: inodes with a
-/// wrong checksum, blocks whose summary names that node too, and those of a number whose own block, as the NAT knows it,
-/// is in use. The sector of the footer alone is of this one, unless the other node has another block, too.
+/// wrong checksum, blocks whose summary names that node too, and those of a number whose own block, as the NAT knows
+/// it, is in use. The sector of the footer alone is of this one, unless the other node has another block, too.
 fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
     let distrusted = strays.iter().filter(|(_, stray)| stray.trust < Trust::Sound);
     let distrusted: HashMap<BlockAddr, Nid> = distrusted.map(|(nid, stray)| (stray.addr, *nid)).collect();

@@ -177,8 +177,8 @@ pub struct MountOptions {
     pub acl: bool,
     /// `user.` attributes (`user_xattr`, `nouser_xattr`).
     pub user_xattr: bool,
-    /// Roll fsynced files forward from the last checkpoint (`recover`), or not (`disable_roll_forward`, or `norecovery`,
-    /// which is only for read-only mounts).
+    /// Roll fsynced files forward from the last checkpoint (`recover`), or not (`disable_roll_forward`, or
+    /// `norecovery`, which is only for read-only mounts).
     pub recover: Recover,
     /// Longest time between checkpoints while there is something to write (`commit=60s`).
     pub commit_interval: Duration,

@@ -35,6 +35,8 @@ pub struct HostDir<'a> {
     file: Option<(File, Vec<u8>, Place)>,
     /// Files that were made here, by device and number: none gives way to another.
     made: HashSet<(u64, u64)>,
+    /// The file that is read, by the same.
+    source: Option<(u64, u64)>,
     /// Told the bytes of each piece that was written, and 0 of one that cannot be read.
     copied: Box<dyn FnMut(u64) + 'a>,
 }
@@ -57,8 +59,15 @@ impl<'a> HostDir<'a> {
             recent: None,
             file: None,
             made: HashSet::new(),
+            source: None,
             copied: Box::new(copied),
         })
+    }
+
+    /// Lets no file take the place of the image that is read.
+    pub fn sparing(self, image: &Path) -> HostDir<'a> {
+        let source = fs::stat(image).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        HostDir { source, ..self }
     }
 
     /// A path for messages.
@@ -107,6 +116,10 @@ impl<'a> HostDir<'a> {
             Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
+        if self.source == Some((old.st_dev, old.st_ino)) {
+            let text = format!("{} is the image that is read: name another destination", self.shown(at));
+            return Err(io::Error::other(text));
+        }
         if self.made.contains(&(old.st_dev, old.st_ino)) {
             let text = format!("{} was copied from another file just now", self.shown(at));
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));

@@ -151,7 +151,7 @@ fn named(
     tell_if_ended();
     let root = if into_folder || makes { destination } else { parent(destination) };
     let bar = bar(&volume, &found);
-    let host = host(root, &bar, keeper)?;
+    let host = host(root, &args.image, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host);
     let mut ended = Ok(());
     for (source, held) in &found {
@@ -208,12 +208,13 @@ fn not_found(source: &Path, error: &anyhow::Error) -> Failure {
 }
 
 /// A directory to copy to, which tells of what it gets.
-fn host<'a>(root: &Path, bar: &'a ProgressBar, keeper: &'a mut Keeper) -> Result<HostDir<'a>> {
+fn host<'a>(root: &Path, image: &Path, bar: &'a ProgressBar, keeper: &'a mut Keeper) -> Result<HostDir<'a>> {
     let told = |bytes| {
         bar.inc(bytes);
         keeper.keep();
     };
-    HostDir::new(root, told).with_context(|| cannot_copy_to(root))
+    let dir = HostDir::new(root, told).with_context(|| cannot_copy_to(root))?;
+    Ok(dir.sparing(image))
 }
 
 /// Whether something can be made where files are to go, before a dying device is read for nothing.
@@ -301,7 +302,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     tell_if_ended();
     let volume = salvaged.volume;
     let bar = progress::bytes("copying", bytes_in_use(&volume));
-    let host = host(destination, &bar, keeper)?;
+    let host = host(destination, &args.image, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
     walk = walk.with_altered(salvaged.altered);

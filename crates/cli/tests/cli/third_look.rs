@@ -5,6 +5,7 @@ use crate::common::*;
 use crate::damaged::{bad, block_of, blocks, junk_inode, page, volume};
 use crate::newcomer::{says, small_disk};
 use crate::second_look::with_nodes;
+use medfs::{FileKind, Files};
 use medfs_format::node::footer;
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
@@ -408,4 +409,23 @@ fn a_mount_says_which_file_cannot_be_read() {
         read.is_err() && log.contains("medfs help damaged") && log.contains(&format!("ino={ino} ")),
         "{log}"
     );
+}
+
+/// Also where a file on the card has the image's name.
+#[test]
+fn no_copy_takes_the_place_of_the_image_that_is_read() {
+    let s = volume();
+    with_engine(&s.image(), true, |v| {
+        let ino = make(v, v.root(), "image", FileKind::Regular);
+        v.write(ino, 0, b"a file of this name").unwrap();
+    });
+    let before = fs::read(s.image()).unwrap();
+    for words in ["get image /image image", "get -r image / .", "get --salvage image ."] {
+        let text = says(&s, 1, words);
+        assert!(
+            text.contains("image is the image that is read: name another destination"),
+            "{words}: {text}"
+        );
+        assert!(fs::read(s.image()).unwrap() == before, "{words}");
+    }
 }
