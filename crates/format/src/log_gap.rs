@@ -10,24 +10,55 @@ use crate::flip::Bit;
 use crate::footer::{footer, footer_mut};
 use crate::node::{Layouts, RawInode};
 use crate::removed::{is_removed_names, removed_names};
-use crate::shared::{entries, is_shared};
+use crate::shared::{self, entries, is_shared};
 use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// The one bit that, turned back, makes a block of the log the sealed inode that it was: its own checksum tells it from
-/// one that was stored in part, and from a block that was there before. `seed`: of the volume's inode checksums.
-pub fn flipped_bit(block: &Block, version: ChainVersion, layouts: Layouts, seed: u32) -> Option<Bit> {
-    let inode: &RawInode = block.view();
-    if inode.is_sealed(layouts, seed) {
-        return None;
+/// What has checksums among the nodes of a volume's log.
+#[derive(Debug, Clone, Copy)]
+pub struct Sealing {
+    /// How inodes are divided.
+    pub layouts: Layouts,
+    /// Of the inodes' checksums, where they have any.
+    pub seed: Option<u32>,
+    /// The reserved inode of shared record nodes and nodes of removed names, where the volume has deltas.
+    pub node_ino: Option<Ino>,
+}
+
+impl Sealing {
+    /// The one bit that, turned back, makes a block of the log the sealed node that it was: its own checksum tells it
+    /// from one that was stored in part, and from a block that was there before.
+    pub fn flipped_bit(self, block: &Block, version: ChainVersion) -> Option<Bit> {
+        if self.is_of_chain(block) {
+            return None;
+        }
+        let fits = |bit: Bit, is: &dyn Fn(&Block) -> bool| {
+            let mut mended = Box::new(block.clone());
+            bit.flip(&mut mended);
+            version.belongs(footer(&mended).cp_ver.get()) && is(&mended)
+        };
+        let of_chain = self.node_ino.and_then(|_| shared::flipped_bit(block));
+        if let Some(bit) = of_chain.filter(|&bit| fits(bit, &|mended| self.is_of_chain(mended))) {
+            return Some(bit);
+        }
+        let (inode, seed): (&RawInode, _) = (block.view(), self.seed?);
+        if inode.is_sealed(self.layouts, seed) {
+            return None;
+        }
+        inode.flipped_bit(seed).filter(|&bit| {
+            fits(bit, &|mended| {
+                let f = footer(mended);
+                let is_inode = f.nid == f.ino && f.node_offset() == 0 && Some(f.nid.get()) != self.node_ino;
+                is_inode && mended.view::<RawInode>().is_sealed(self.layouts, seed)
+            })
+        })
     }
-    let bit = inode.flipped_bit(seed)?;
-    let mut mended = Box::new(block.clone());
-    bit.flip(&mut mended);
-    let f = footer(&mended);
-    let is_inode = f.nid == f.ino && f.node_offset() == 0 && version.belongs(f.cp_ver.get());
-    (is_inode && mended.view::<RawInode>().is_sealed(layouts, seed)).then_some(bit)
+
+    /// Whether a block is a whole node of the chain's own.
+    fn is_of_chain(self, block: &Block) -> bool {
+        self.node_ino.is_some_and(|ino| is_shared(block, ino) || is_removed_names(block, ino))
+    }
 }
 
 /// What a walk comes to.

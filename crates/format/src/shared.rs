@@ -10,8 +10,10 @@
 //!      entry: | ino: u32 | base: u32 | checksum: u32 | size: u16 | codec: u8 | 0: u8 | delta: size bytes |
 //! ```
 
+use crate::flip::{Bit, Covered, Syndromes};
 use crate::node::{RawNodeFooter, footer};
 use crate::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, Structure, crc};
+use std::sync::OnceLock;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -158,6 +160,21 @@ pub fn seal(block: &mut Block) {
 
 fn checksum(block: &Block) -> u32 {
     crc::f2fs_without(&block.0, CHECKSUM)
+}
+
+/// The bit that makes the checksum of a node with this header right, where one does.
+pub fn flipped_bit(block: &Block) -> Option<Bit> {
+    static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
+    let syndromes = SYNDROMES.get_or_init(|| {
+        let covered = [
+            Covered::Bytes(0..CHECKSUM.start),
+            Covered::Zeros(CHECKSUM.len()),
+            Covered::Bytes(CHECKSUM.end..BLOCK_SIZE),
+        ];
+        Syndromes::new(&covered, CHECKSUM.start)
+    });
+    let stored = u32::from_le_bytes(block.0[CHECKSUM].try_into().expect("four bytes"));
+    syndromes.find(stored, checksum(block))
 }
 
 #[cfg(test)]

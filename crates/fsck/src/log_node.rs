@@ -1,22 +1,23 @@
 //! One node of the fsync log: whether it was stored in part, and what a flipped bit of it was.
 //!
-//! An inode with a checksum tells its own flipped bit. Of one without, the numbers in its footer are judged: an inode
-//! has its own number twice.
+//! An inode with a checksum tells its own flipped bit, and so does a shared record node or one of removed names. Of an
+//! inode without, the numbers in its footer are judged: it has its own number twice.
 
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::names::own_name;
 use medfs_format::flip::Bit;
+use medfs_format::log_gap::Sealing;
 use medfs_format::node::{RawInode, footer, footer_mut};
-use medfs_format::{Block, BlockAddr, Ino, Nid, log_gap};
+use medfs_format::{Block, BlockAddr, Ino, Nid};
 use std::io;
 
 /// A block of the log, with the bit turned back that its checksum tells.
 pub(crate) fn read(image: &Image<'_>, addr: BlockAddr) -> io::Result<(Box<Block>, Option<Bit>)> {
     let mut block = image.cache.medium.read(addr)?;
-    let bit = image
-        .inode_seed()
-        .and_then(|seed| log_gap::flipped_bit(&block, image.chain_version(), image.layouts(), seed));
+    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
+    let sealing = Sealing { layouts: image.layouts(), seed: image.inode_seed(), node_ino };
+    let bit = sealing.flipped_bit(&block, image.chain_version());
     if let Some(bit) = bit {
         bit.flip(&mut block);
     }
@@ -41,10 +42,7 @@ pub(crate) fn judge(
     findings: &mut Findings,
 ) -> io::Result<bool> {
     if let Some(bit) = bit {
-        let (ino, field) = (footer(block).ino, RawInode::field_at(bit.byte.into()));
-        let text = format!(
-            "node of the fsync log in block {addr}: the checksum of inode {ino} matches with {bit} ({field}) flipped"
-        );
+        let text = format!("node of the fsync log in block {addr}: its checksum matches with {bit} flipped");
         findings.add(Code::InodeChecksum, text);
     }
     let mended = judge_number(image, addr, block, findings)?;

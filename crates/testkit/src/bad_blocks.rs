@@ -36,7 +36,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
-use medfs_format::superblock::RawSuperblock;
+use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, COMPRESS_ADDR, Geometry, delta, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
 use medfs_fsck::{Options, RepairError, check, repair};

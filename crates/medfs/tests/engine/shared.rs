@@ -205,9 +205,14 @@ fn damage_is_noticed() {
     let mut block = read(addr);
     block.0[2048..].fill(0);
     block.0[4072..].copy_from_slice(&read(addr).0[4072..]);
-    block.0[300] ^= 1;
+    block.0[300..400].fill(0xaa);
     put(&torn, addr, &block);
     assert_shown(&open_device(&torn, ""), &before, "with a torn node");
+    let flipped = Arc::new(device.snapshot());
+    let mut block = read(addr);
+    block.0[300] ^= 1;
+    put(&flipped, addr, &block);
+    assert_shown(&open_device(&flipped, ""), &files, "with one flipped bit");
     let other = Arc::new(device.snapshot());
     let mut block = read(base.into());
     block.0[3000] ^= 1;

@@ -23,13 +23,14 @@ use super::errors::bad_node;
 use super::gap::Gap;
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
+use medfs_format::log_gap::Sealing;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{ENTRY_SIZE, RawSharedHeader};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Nid, Structure, log_gap, removed, shared};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Nid, Structure, removed, shared};
 use medfs_store::{Io, Store};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -310,13 +311,11 @@ impl Chain {
     /// A block of the chain with the bit turned back that made its checksum wrong, which is kept so.
     fn turned_back(&self, store: &Store, addr: BlockAddr, block: Arc<Block>) -> Arc<Block> {
         let (rules, version) = (&store.nodes.rules, store.cp.lock().chain());
-        let bit =
-            rules.checksum_seed().and_then(|seed| log_gap::flipped_bit(&block, version, rules.layouts, seed));
+        let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
+        let sealing = Sealing { layouts: rules.layouts, seed: rules.checksum_seed(), node_ino };
+        let bit = sealing.flipped_bit(&block, version);
         let Some(bit) = bit else { return block };
-        tracing::warn!(
-            addr,
-            "{bit} of an inode in the chain of fsynced nodes was flipped: it is turned back"
-        );
+        tracing::warn!(addr, "{bit} of a node in the chain of fsynced nodes was flipped: it is turned back");
         let mut mended = (*block).clone();
         bit.flip(&mut mended);
         let mended = Arc::new(mended);
