@@ -23,6 +23,14 @@ use std::collections::BTreeMap;
 use std::io;
 use zerocopy::FromBytes;
 
+/// How a file that can be read is wrong.
+enum Differs {
+    /// In what ids use.
+    Counts(String),
+    /// Ids that have files are not in it, and with them their limits: its tree lost a part.
+    Ids(String),
+}
+
 /// What an id uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Used {
@@ -90,7 +98,11 @@ pub(crate) fn judge(
         let Some(mut file) = QuotaFile::open(image, ino)? else { continue };
         let (fault, shown) = match file.differs(kind, counted)? {
             Ok(None) => continue,
-            Ok(Some(other)) => (other, sound),
+            Ok(Some(Differs::Counts(other))) => (other, sound),
+            Ok(Some(Differs::Ids(missing))) => {
+                *damaged += u64::from(sound);
+                (missing, sound)
+            }
             Err(fault) => {
                 *damaged += 1;
                 (fault, true)
@@ -131,7 +143,7 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
     }
 
     /// What it says otherwise than the walk, in the outer result where it can be read.
-    fn differs(&mut self, kind: usize, counted: &HashMap<u32, Used>) -> Read<Option<String>> {
+    fn differs(&mut self, kind: usize, counted: &HashMap<u32, Used>) -> Read<Option<Differs>> {
         let first = match self.block(0)? {
             Ok(first) => first,
             Err(fault) => return Ok(Err(fault)),
@@ -145,9 +157,9 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
         if let Err(fault) = self.tree(TREE_ROOT, 0, 0, &mut tally)? {
             return Ok(Err(fault));
         }
-        let missing = counted.len() as u64 - tally.matched;
-        let missing = (missing > 0).then(|| format!("{missing} ids with files are not in it"));
-        Ok(Ok(tally.differs.or(missing)))
+        let missing_ids = counted.len() as u64 - tally.matched;
+        let missing = || Differs::Ids(format!("{missing_ids} ids with files are not in it"));
+        Ok(Ok((missing_ids > 0).then(missing).or(tally.differs.map(Differs::Counts))))
     }
 
     /// A block of the tree on a level, with those below it; `id` is what leads to it.
