@@ -315,12 +315,14 @@ impl<'v> PastDamage<'v> {
         }
     }
 
-    /// The first inode from a number on that the volume has, whether it has a name or not.
+    /// The first inode from a number on that the volume has, whether it has a name or not. One that lost its last name
+    /// in what was rolled forward is not.
     pub fn next_inode(&self, from: Ino) -> Result<Option<Ino>> {
         for ino in from..self.tree.geo.max_nid() {
             if !self.tree.geo.is_nid(ino)
                 || self.tree.hiding().contains(ino)
                 || self.tree.retained.contains(ino)
+                || self.tree.damage.is_removed(ino)
             {
                 continue;
             }

@@ -429,3 +429,38 @@ fn no_copy_takes_the_place_of_the_image_that_is_read() {
         assert!(fs::read(s.image()).unwrap() == before, "{words}");
     }
 }
+
+/// Of a card that was pulled: each commit of a database leaves a journal without a name, and so does each file that is
+/// replaced by another one.
+#[test]
+fn a_salvage_of_a_pulled_card_brings_no_file_that_was_removed() {
+    for s in [Scratch::with_volume("64M"), volume()] {
+        with_engine(&s.image(), false, |v| {
+            let root = v.root();
+            let file = |name: &str, tag: u8| {
+                let ino = make(v, root, name, FileKind::Regular);
+                v.write(ino, 0, &[tag; 9000]).unwrap();
+                v.fsync(ino, false).unwrap();
+            };
+            file("conf", 0);
+            v.sync().unwrap();
+            for n in 1..20 {
+                file("journal", n);
+                v.unlink(root, b"journal").unwrap();
+                file("conf.new", n);
+                v.rename(root, b"conf.new", root, b"conf", medfs::RenameFlags::empty()).unwrap();
+            }
+            file("last", 77);
+        });
+        let text = says(&s, 0, "get --salvage image all");
+        let mut names: Vec<_> =
+            fs::read_dir(s.path("all")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        // A name that another one has gets a number behind it; the last rename need not be durable.
+        names.retain(|name| {
+            name.to_string_lossy().contains(|c: char| c.is_ascii_digit()) || name == "by-inode"
+        });
+        assert!(names.is_empty(), "{names:?}: {text}");
+        assert_eq!(fs::read(s.path("all/last")).unwrap(), [77; 9000]);
+    }
+}

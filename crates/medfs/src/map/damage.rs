@@ -5,7 +5,7 @@
 //! looking for a better base. Such an error is logged once for each inode and counted.
 //!
 //! Invariant: an error of *writing* never counts as damage. After one the volume is read-only, and every
-//! caller hears of it. Locks: `told` and `unrecovered` are leaves.
+//! caller hears of it. Locks: `told`, `unrecovered` and `removed` are leaves.
 
 use crate::error::{Error, Result};
 use crate::map::Map;
@@ -30,6 +30,8 @@ pub(crate) struct Damage {
     told: Mutex<BTreeSet<(&'static str, Ino)>>,
     /// What of the fsync log a mount leaves out; no number: all of it.
     unrecovered: Mutex<Unrecovered>,
+    /// Inodes that a read-only mount has of its checkpoint alone: they lost their names since.
+    removed: Mutex<BTreeSet<Ino>>,
 }
 
 /// Notes, and how many more there would be.
@@ -80,6 +82,16 @@ impl Damage {
         if !is_noted {
             all.add(ino, text);
         }
+    }
+
+    /// Notes an inode that is gone by what was fsynced.
+    pub(crate) fn note_removed(&self, ino: Ino) {
+        self.removed.lock().insert(ino);
+    }
+
+    /// Whether an inode is gone by what was fsynced.
+    pub(crate) fn is_removed(&self, ino: Ino) -> bool {
+        self.removed.lock().contains(&ino)
     }
 
     /// Notes that the volume is shown as of an older checkpoint.

@@ -422,6 +422,14 @@ impl Replay<'_> {
         self.settle_replaced_dirs()
     }
 
+    /// Frees an inode that has no name any more. Where nothing is written it stays, and is known to be gone.
+    fn let_go(&self, inode: &Arc<Inode>) {
+        match self.tree.read_only && inode.nlink() == 0 {
+            true => self.tree.damage.note_removed(inode.ino),
+            false => self.tree.free_if_unused(inode),
+        }
+    }
+
     /// Frees inodes whose last name was replaced; those that their successors are made from are kept.
     fn finish(&mut self) -> Result<()> {
         // What the chain's files were made from before counts no more: its blocks stay until the next
@@ -431,9 +439,9 @@ impl Replay<'_> {
             if self.tree.refs.others_need_any(ino) {
                 self.tree.hidden().retain(inode)?;
             }
-            self.tree.free_if_unused(inode);
+            self.let_go(inode);
         }
-        self.inodes.values().for_each(|inode| self.tree.free_if_unused(inode));
+        self.inodes.values().for_each(|inode| self.let_go(inode));
         self.journaled_pages()
     }
 }
