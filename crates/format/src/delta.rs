@@ -32,7 +32,7 @@
 //! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest
 //! sequence number. Compact pages below the zone's `first` count no more.
 
-use crate::flip::{Bit, Covered, Syndromes};
+use crate::flip::{Bit, Syndromes};
 use crate::node::NIDS_PER_BLOCK;
 use crate::path::{Fanout, first_page};
 use crate::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC};
@@ -418,14 +418,7 @@ pub fn compact_records(block: &Block, ino: Ino) -> Result<(u32, Vec<Record<'_>>)
 pub fn flipped_bit(block: &Block) -> Option<Bit> {
     static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
     const CHECKSUM: Range<usize> = COMPACT_HEADER_SIZE - 4..COMPACT_HEADER_SIZE;
-    let syndromes = SYNDROMES.get_or_init(|| {
-        let covered = [
-            Covered::Bytes(0..CHECKSUM.start),
-            Covered::Zeros(CHECKSUM.len()),
-            Covered::Bytes(CHECKSUM.end..BLOCK_SIZE),
-        ];
-        Syndromes::new(&covered, CHECKSUM.start)
-    });
+    let syndromes = SYNDROMES.get_or_init(|| Syndromes::of_block(CHECKSUM));
     let stored = u32::from_le_bytes(block.0[CHECKSUM].try_into().expect("four bytes"));
     syndromes.find(stored, crc::f2fs_without(&block.0, CHECKSUM))
 }

@@ -99,6 +99,16 @@ impl Syndromes {
         Syndromes { bits }
     }
 
+    /// Of a checksum over a whole block, stored in it at `stored`, where it counts as zeros: [`crc::f2fs_without`].
+    pub(crate) fn of_block(stored: Range<usize>) -> Syndromes {
+        let covered = [
+            Covered::Bytes(0..stored.start),
+            Covered::Zeros(stored.len()),
+            Covered::Bytes(stored.end..BLOCK_SIZE),
+        ];
+        Syndromes::new(&covered, stored.start)
+    }
+
     /// The bit that makes the stored checksum the computed one, where there is one.
     pub fn find(&self, stored: u32, computed: u32) -> Option<Bit> {
         let wrong_by = stored ^ computed;

@@ -30,34 +30,31 @@ impl Sealing {
     /// The one bit that, turned back, makes a block of the log the sealed node that it was: its own checksum tells it
     /// from one that was stored in part, and from a block that was there before.
     pub fn flipped_bit(self, block: &Block, version: ChainVersion) -> Option<Bit> {
-        if self.is_of_chain(block) {
+        if self.is_whole(block) {
             return None;
         }
-        let fits = |bit: Bit, is: &dyn Fn(&Block) -> bool| {
+        // One bit leaves one of its two numbers as it was: most blocks need no look at their checksum.
+        let f = footer(block);
+        let (nid, ino) = (f.nid.get(), f.ino.get());
+        let is_of_chain = self.node_ino.is_some_and(|own| [nid, ino].contains(&own));
+        let of_chain = is_of_chain.then(|| shared::flipped_bit(block)).flatten();
+        let seed = self.seed.filter(|_| (nid ^ ino).count_ones() <= 1);
+        let of_inode = seed.and_then(|seed| block.view::<RawInode>().flipped_bit(seed));
+        [of_chain, of_inode].into_iter().flatten().find(|bit| {
             let mut mended = Box::new(block.clone());
             bit.flip(&mut mended);
-            version.belongs(footer(&mended).cp_ver.get()) && is(&mended)
-        };
-        let of_chain = self.node_ino.and_then(|_| shared::flipped_bit(block));
-        if let Some(bit) = of_chain.filter(|&bit| fits(bit, &|mended| self.is_of_chain(mended))) {
-            return Some(bit);
-        }
-        let (inode, seed): (&RawInode, _) = (block.view(), self.seed?);
-        if inode.is_sealed(self.layouts, seed) {
-            return None;
-        }
-        inode.flipped_bit(seed).filter(|&bit| {
-            fits(bit, &|mended| {
-                let f = footer(mended);
-                let is_inode = f.nid == f.ino && f.node_offset() == 0 && Some(f.nid.get()) != self.node_ino;
-                is_inode && mended.view::<RawInode>().is_sealed(self.layouts, seed)
-            })
+            version.belongs(footer(&mended).cp_ver.get()) && self.is_whole(&mended)
         })
     }
 
-    /// Whether a block is a whole node of the chain's own.
-    fn is_of_chain(self, block: &Block) -> bool {
-        self.node_ino.is_some_and(|ino| is_shared(block, ino) || is_removed_names(block, ino))
+    /// Whether a block is a node with a checksum, which is right.
+    fn is_whole(self, block: &Block) -> bool {
+        let f = footer(block);
+        if let Some(own) = self.node_ino.filter(|own| f.nid.get() == *own) {
+            return is_shared(block, own) || is_removed_names(block, own);
+        }
+        let is_inode = f.nid == f.ino && f.node_offset() == 0;
+        is_inode && self.seed.is_some_and(|seed| block.view::<RawInode>().is_sealed(self.layouts, seed))
     }
 }
 

@@ -10,7 +10,7 @@
 //!      entry: | ino: u32 | base: u32 | checksum: u32 | size: u16 | codec: u8 | 0: u8 | delta: size bytes |
 //! ```
 
-use crate::flip::{Bit, Covered, Syndromes};
+use crate::flip::{Bit, Syndromes};
 use crate::node::{RawNodeFooter, footer};
 use crate::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, Structure, crc};
 use std::sync::OnceLock;
@@ -165,14 +165,7 @@ fn checksum(block: &Block) -> u32 {
 /// The bit that makes the checksum of a node with this header right, where one does.
 pub fn flipped_bit(block: &Block) -> Option<Bit> {
     static SYNDROMES: OnceLock<Syndromes> = OnceLock::new();
-    let syndromes = SYNDROMES.get_or_init(|| {
-        let covered = [
-            Covered::Bytes(0..CHECKSUM.start),
-            Covered::Zeros(CHECKSUM.len()),
-            Covered::Bytes(CHECKSUM.end..BLOCK_SIZE),
-        ];
-        Syndromes::new(&covered, CHECKSUM.start)
-    });
+    let syndromes = SYNDROMES.get_or_init(|| Syndromes::of_block(CHECKSUM));
     let stored = u32::from_le_bytes(block.0[CHECKSUM].try_into().expect("four bytes"));
     syndromes.find(stored, checksum(block))
 }

@@ -65,9 +65,8 @@ fn an_older_checkpoint_is_not_taken_at_boot_and_a_salvage_brings_what_came_behin
     }
 }
 
-#[test]
-fn a_fsync_log_with_zeros_is_not_cut_at_boot_and_a_salvage_goes_past_them() {
-    let s = Scratch::with_volume("64M");
+/// A volume on which five files were fsynced since the last checkpoint, `new0` and on.
+fn with_a_log(s: &Scratch) {
     with_engine(&s.image(), false, |v| {
         v.sync().unwrap();
         for n in 0..5 {
@@ -76,6 +75,12 @@ fn a_fsync_log_with_zeros_is_not_cut_at_boot_and_a_salvage_goes_past_them() {
             v.fsync(ino, false).unwrap();
         }
     });
+}
+
+#[test]
+fn a_fsync_log_with_zeros_is_not_cut_at_boot_and_a_salvage_goes_past_them() {
+    let s = Scratch::with_volume("64M");
+    with_a_log(&s);
     zero(&s.image(), &blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync()));
     let text = left_alone(&s, 1);
     for n in [0, 2, 3, 4] {
@@ -139,14 +144,7 @@ fn directories_of_a_lost_one_are_salvaged_into_it() {
 #[test]
 fn a_log_with_a_node_that_cannot_be_replayed_is_left_alone_at_boot() {
     let s = plain();
-    with_engine(&s.image(), false, |v| {
-        v.sync().unwrap();
-        for n in 0..5 {
-            let ino = make(v, v.root(), &format!("new{n}"), FileKind::Regular);
-            v.write(ino, 0, &pages(n, 2)).unwrap();
-            v.fsync(ino, false).unwrap();
-        }
-    });
+    with_a_log(&s);
     let at = blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync());
     let image = fs::File::options().write(true).open(s.image()).unwrap();
     // An address of the inode, whatever precedes it.

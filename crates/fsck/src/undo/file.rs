@@ -175,8 +175,7 @@ impl Undo {
         }
         for (addr, mut possible) in possible {
             possible.extend(before.get(&addr));
-            let now = block_checksum(&*held(dev, addr)?);
-            if addr >= dev.block_count() || !possible.contains(&now) {
+            if addr >= dev.block_count() || !possible.contains(&block_checksum(&*held(dev, addr)?)) {
                 return Err(UndoError::Changed(self.path.clone(), addr));
             }
         }

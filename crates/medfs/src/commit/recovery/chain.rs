@@ -6,7 +6,8 @@
 //! write fails, and a read-only one shows what comes before it and names the files of those nodes.
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any
-//! that wrote behind it, as each ends with a flush of all before. So the chain ends there too. The same holds
+//! that wrote behind it, as each ends with a flush of all before. So the chain ends there too, unless one flipped bit
+//! is all that is wrong, which is turned back ([`Sealing`]). The same holds
 //! for a shared record node; each of its entries is a link of its own, an inode block with the fsync mark
 //! that is made of its base. A node of removed names is not a link: it counts at its place between two.
 //!
