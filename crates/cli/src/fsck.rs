@@ -12,12 +12,12 @@ use crate::fsck_costs::{loses, print_costs, print_lost};
 use crate::fsck_replay::{self, LooseEnds, closed, tie_up};
 use crate::get::map;
 use crate::{findings, json, log, nvram, output, progress, survivor, target, undo, words};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use medfs::PastDamage;
 use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
-use medfs_fsck::{Code, Options, Report, check, repair_found};
+use medfs_fsck::{Code, Options, RepairError, Report, check, repair_found};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io;
@@ -247,7 +247,7 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
         let repair = repair_found(&**dev, mended.left, &Options::default(), &mut |done| {
             bar.set_position((done * PROGRESS_STEPS as f64) as u64)
         })
-        .with_context(|| format!("cannot repair {}", args.image.display()))?;
+        .map_err(|error| not_repaired(args, &error))?;
         bar.finish_and_clear();
         mended.changed |= repair.changed;
         (mended.left, mended.unfinished) = (repair.after, repair.unfinished);
@@ -274,7 +274,16 @@ fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Me
     Ok(mended)
 }
 
-/// What is told of a repair that the user ends.
+/// That a repair failed, and whether it ended in the middle.
+fn not_repaired(args: &FsckArgs, error: &RepairError) -> anyhow::Error {
+    let image = args.image.display();
+    match error {
+        RepairError::Io(_) => anyhow!("cannot repair {image}: {error}; {}", half_way(args)),
+        RepairError::Unsupported(_) => anyhow!("cannot repair {image}: {error}"),
+    }
+}
+
+/// What is told of a repair that the user or an error ends.
 fn half_way(args: &FsckArgs) -> String {
     match &args.undo {
         None => "the repair is not complete: run it again".into(),

@@ -47,14 +47,25 @@ impl Sealing {
         })
     }
 
+    /// Whether a block of the log is a node that was stored in part: its checksum is wrong.
+    pub fn is_torn(self, block: &Block) -> bool {
+        self.is_right(block) == Some(false)
+    }
+
     /// Whether a block is a node with a checksum, which is right.
     fn is_whole(self, block: &Block) -> bool {
+        self.is_right(block) == Some(true)
+    }
+
+    /// Whether the checksum of a node is right; `None` where it has none. Every inode of a volume with checksums has
+    /// room for one: where it seems not to, its first sector is an old one.
+    fn is_right(self, block: &Block) -> Option<bool> {
         let f = footer(block);
         if let Some(own) = self.node_ino.filter(|own| f.nid.get() == *own) {
-            return is_shared(block, own) || is_removed_names(block, own);
+            return Some(is_shared(block, own) || is_removed_names(block, own));
         }
-        let is_inode = f.nid == f.ino && f.node_offset() == 0;
-        is_inode && self.seed.is_some_and(|seed| block.view::<RawInode>().is_sealed(self.layouts, seed))
+        let seed = self.seed.filter(|_| f.nid == f.ino && f.node_offset() == 0)?;
+        Some(block.view::<RawInode>().is_sealed(self.layouts, seed))
     }
 }
 

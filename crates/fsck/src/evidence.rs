@@ -28,7 +28,7 @@ const ASKED: u32 = 64;
 
 /// What an inode's slots are, taken for addresses.
 #[derive(Debug, Default)]
-struct Owned {
+pub(crate) struct Owned {
     /// Blocks and nodes that are recorded as the inode's own.
     own: u32,
     /// What is nothing of the inode's.
@@ -37,7 +37,7 @@ struct Owned {
 
 impl Owned {
     /// Whether the slots are addresses.
-    fn are_addresses(&self) -> bool {
+    pub(crate) fn are_addresses(&self) -> bool {
         self.own > self.foreign
     }
 }
@@ -143,8 +143,7 @@ impl Judgement<'_> {
         let was = footer.nid.get();
         if self.image.nat_changes.get(&was).is_some_and(|entry| entry.block_addr.get() == addr) {
             // It was taken for that one, which is lost.
-            self.image.nat_changes.remove(&was);
-            (self.image.lost_blocks, self.image.lost_files) = (None, None);
+            self.image.lead_back(was);
         }
         self.findings.add(
             Code::NodeFooter,
@@ -352,7 +351,7 @@ fn lacks_footer_alone(j: &mut Judgement<'_>, (nid, ino): (Nid, Ino), block: &Blo
 }
 
 /// Whose the blocks are that the slots of a node name, as the summaries say.
-fn owned_slots(j: &mut Judgement<'_>, nid: Nid, addrs: &[BlockAddr]) -> io::Result<Owned> {
+pub(crate) fn owned_slots(j: &mut Judgement<'_>, nid: Nid, addrs: &[BlockAddr]) -> io::Result<Owned> {
     let mut owned = Owned::default();
     for (slot, &addr) in addrs.iter().enumerate().filter(|(_, addr)| is_block(**addr)) {
         if j.image.g.in_main(addr) && is_of_slot(&mut j.image, addr, nid, slot)? {

@@ -18,11 +18,13 @@ use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
 
 /// What a device writes as a whole, in bytes.
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
-/// Whether all of an inode before its addresses is zeros: its first sector was lost, and with it how it is divided.
+/// Whether all of an inode before its addresses is zeros, or ones as of erased flash: its first sector was lost, and
+/// with it how it is divided.
 pub(crate) fn has_blank_head(inode: &RawInode) -> bool {
-    inode.as_bytes()[..offset_of!(RawInode, i_addr)].iter().all(|&byte| byte == 0)
+    let head = &inode.as_bytes()[..offset_of!(RawInode, i_addr)];
+    [0, 0xff].iter().any(|blank| head.iter().all(|byte| byte == blank))
 }
 
 /// What tells whose an inode is, or was.
@@ -57,7 +59,7 @@ impl Heads<'_, '_> {
         if !is_blank && !self.has_head_of_another(ino, inode, entry)? {
             return Ok(None);
         }
-        let why = if is_blank { "its first sector is zeros" } else { "its first sector is another inode's" };
+        let why = if is_blank { "its first sector is erased" } else { "its first sector is another inode's" };
         if named == Some(FileKind::Regular) {
             if self.is_lost_without_head(ino)? {
                 return Ok(Some(why));
@@ -130,8 +132,7 @@ impl Heads<'_, '_> {
 
     /// Takes an inode for lost.
     fn forget_inode(&mut self, ino: Ino) {
-        // What was found of other lost files is found again.
-        (self.image.lost_blocks, self.image.lost_files) = (None, None);
+        self.image.look_again();
         self.image.blank.insert(ino);
     }
 }

@@ -14,6 +14,9 @@ use medfs_format::{BLOCK_SIZE, Geometry, Ino, xattr};
 /// Bytes that a file can have.
 const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
+/// The user and the group to whom files belong whose owner the system cannot tell.
+const NOBODY: u32 = 65534;
+
 /// What was wrong with an inode.
 type Found = Vec<(Code, String)>;
 
@@ -86,6 +89,15 @@ impl Rules {
             inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
         }
         self.vet_size(inode, ino, found);
+        for (name, id) in [("i_uid", &mut inode.i_uid), ("i_gid", &mut inode.i_gid)] {
+            if id.get() == u32::MAX {
+                let text = format!(
+                    "inode {ino}: {name} {id} is none that a file can have; {NOBODY} is that of nobody"
+                );
+                found.push((Code::InodeField, text));
+                *id = NOBODY.into();
+            }
+        }
     }
 
     /// Mends `inode` in memory and lists what was wrong. An error: it cannot be an inode, with the reason.

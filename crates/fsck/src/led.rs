@@ -34,8 +34,7 @@ pub(crate) fn is_of_another(j: &mut Judgement<'_>, ino: Ino, block: &Block, plac
     if j.image.nat(other)?.block_addr.get() != addr {
         return Ok(false);
     }
-    j.image.nat_changes.remove(&ino);
-    (j.image.lost_blocks, j.image.lost_files) = (None, None);
+    j.image.lead_back(ino);
     let text = format!("{place}: block {addr} says that it is inode {ino}, but is inode {other}");
     j.findings.add(Code::NodeFooter, text);
     Ok(true)

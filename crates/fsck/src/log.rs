@@ -27,7 +27,7 @@ use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
 use medfs_format::seal::SealedLog;
-use medfs_format::shared::{self, SharedEntry, entries, is_shared};
+use medfs_format::shared::{self, SharedEntry, entries};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
@@ -103,7 +103,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             break;
         }
         if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
-            break;
+            break; // no fsync that wrote it ended, and as little came behind it
         }
         let is_mended = log_node::judge(image, addr, &mut block, bit, findings)?;
         if fix && is_mended {
@@ -114,10 +114,6 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
         let of_chain = deltas && f.nid.get() == image.g.node_ino;
         let removed = of_chain && is_removed_names(&block, image.g.node_ino);
         let shared = of_chain && !removed;
-        if shared && !is_shared(&block, image.g.node_ino) {
-            // Torn, so that no fsync that wrote it ended; as little came behind it.
-            break;
-        }
         log.summary.nodes += 1;
         log.blocks.insert(addr);
         log.segments.insert(image.g.segno(addr));

@@ -34,7 +34,7 @@ pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Resu
 }
 
 /// Leads the log past the blocks in its middle that cannot be read or, where seals tell that some are `lost`, that hold
-/// no node of it; `None` where there is none.
+/// no node of it, or a part of one; `None` where there is none.
 pub(crate) fn bridge(dev: &dyn BlockDevice, lost: bool) -> io::Result<Option<LogGaps>> {
     let mut image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
         Ok(image) => image,
@@ -83,7 +83,7 @@ fn follow(
 }
 
 /// Asks what a walk along the log asks of a volume: whether a segment is free, and what a block holds, `None` where it
-/// cannot be read, or is no node of the log where such are `lost`.
+/// cannot be read, or is no whole node of the log where such are `lost`.
 fn reading<T>(
     image: &RefCell<&mut Image<'_>>,
     lost: bool,
@@ -99,7 +99,8 @@ fn reading<T>(
     let mut read = |addr: BlockAddr| -> Option<Box<Block>> {
         let image = &image.borrow();
         let (block, _) = log_node::read(image, addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
-        let is_there = !lost || version.belongs(footer(&block).cp_ver.get());
+        let is_there =
+            !lost || version.belongs(footer(&block).cp_ver.get()) && !log_node::is_torn(image, &block);
         (is_there && !image.cache.medium.tell_unreadable(addr)).then_some(block)
     };
     let told = asks(&mut is_free, &mut read);

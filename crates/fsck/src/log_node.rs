@@ -15,21 +15,21 @@ use std::io;
 /// A block of the log, with the bit turned back that its checksum tells.
 pub(crate) fn read(image: &Image<'_>, addr: BlockAddr) -> io::Result<(Box<Block>, Option<Bit>)> {
     let mut block = image.cache.medium.read(addr)?;
-    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
-    let sealing = Sealing { layouts: image.layouts(), seed: image.inode_seed(), node_ino };
-    let bit = sealing.flipped_bit(&block, image.chain_version());
+    let bit = sealing(image).flipped_bit(&block, image.chain_version());
     if let Some(bit) = bit {
         bit.flip(&mut block);
     }
     Ok((block, bit))
 }
 
-/// Whether an inode block was stored in part, as far as the volume's features can tell.
+/// Whether a node of the log was stored in part, as far as the volume's features can tell.
 pub(crate) fn is_torn(image: &Image<'_>, block: &Block) -> bool {
-    let f = footer(block);
-    let inode: &RawInode = block.view();
-    let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0 && f.nid.get() != image.g.node_ino;
-    is_inode && image.inode_seed().is_some_and(|seed| !inode.is_sealed(image.layouts(), seed))
+    sealing(image).is_torn(block)
+}
+
+fn sealing(image: &Image<'_>) -> Sealing {
+    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
+    Sealing { layouts: image.layouts(), seed: image.inode_seed(), node_ino }
 }
 
 /// Makes of a block of the log, which was [read](read) with a bit turned back, the node that it was; whether it

@@ -21,6 +21,13 @@ pub(crate) enum Via {
     Orphan,
 }
 
+impl Via {
+    /// The kind that a directory entry says.
+    pub(crate) fn named(self) -> Option<FileKind> {
+        if let Via::Dentry(kind) = self { kind } else { None }
+    }
+}
+
 /// What became of an inode that was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -227,6 +227,17 @@ impl Image<'_> {
         Ok(())
     }
 
+    /// Lets the NAT lead nowhere any more where only a node that is none of that number did.
+    pub(crate) fn lead_back(&mut self, nid: Nid) {
+        self.nat_changes.remove(&nid);
+        self.look_again();
+    }
+
+    /// Forgets what was found of lost files and of what nobody names: other nodes count now.
+    pub(crate) fn look_again(&mut self) {
+        (self.lost_blocks, self.lost_files, self.unnamed) = (None, None, None);
+    }
+
     /// Where the nodes are that may be a removed file's.
     pub(crate) fn doubtful(&self) -> Vec<(Nid, BlockAddr)> {
         self.strays.doubtful.iter().map(|(&nid, stray)| (nid, stray.addr)).collect()
@@ -251,6 +262,7 @@ impl Image<'_> {
         }
         let count = self.strays.taken_up;
         if count > 0 {
+            self.look_again();
             let text = format!(
                 "{} without a NAT entry: the journals' entries are lost and are rebuilt from the nodes",
                 counted(count, "node")

@@ -94,11 +94,11 @@ impl<'d, 'p> Walker<'d, 'p> {
             node = self.maker().inode_of_log(ino, place)?;
         }
         let Some((addr, mut block)) = node else { return Ok(Verdict::Rejected) };
-        let named = if let Via::Dentry(kind) = via { kind } else { None };
-        if let Some(why) = Heads(self).why_headless(ino, block.view(), named, entry)? {
+        if let Some(why) = Heads(self).why_headless(ino, block.view(), via.named(), entry)? {
             return reject(self, Code::Inode, format!("inode {ino}: {why}"));
         }
-        if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, named, place)? {
+        self.maker().give_head(ino, via.named(), entry, &mut block, place)?;
+        if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, via.named(), place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }
         self.accept(ino, addr, &mut block, entry.0, via, place)

@@ -389,11 +389,11 @@ impl<'v, S: Sink> Walk<'v, S> {
         if self.cuts.get(&ino).is_some_and(|cuts| cuts.iter().any(|cut| cut.pages.is_none())) {
             first.get_or_insert("they are damaged".into());
         }
-        let fault = first.map(|reason| {
-            let reason = format!("some of its extended attributes cannot be read: {reason}");
-            Fault { reason, lost: Lost::default() }
-        });
-        (Meta { attr, xattrs }, fault.into_iter().collect())
+        let of_nobody = [attr.uid, attr.gid].contains(&u32::MAX);
+        let owner = of_nobody.then(|| "its owner or group is none that a file can have".to_owned());
+        let fault = first.map(|reason| format!("some of its extended attributes cannot be read: {reason}"));
+        let faults = owner.into_iter().chain(fault);
+        (Meta { attr, xattrs }, faults.map(|reason| Fault { reason, lost: Lost::default() }).collect())
     }
 
     /// Brings a regular file: where it is now, or `None` where nothing of it was brought.

@@ -310,7 +310,25 @@ fn blocks_that_once_cost_files() {
     assert_eq!(tally.failures(), 0);
 }
 
-/// Groups of blocks that once cost files, or a repair, by the seed that chooses them.
+/// Strikes volumes with the groups of blocks that seeds choose, and with damage among some kinds of it.
+fn strike_known(known: &[(&str, u64)], among: &[Damage]) {
+    let mut tally = Tally::default();
+    for &(name, seed) in known {
+        let volume = match name {
+            "plain" => Volume::new(name, made(FEATURE_SETS[0], false), &[]),
+            "plain, crashed" => Volume::new(name, made(FEATURE_SETS[0], true), &[]),
+            "deltas" => of_deltas(name, ""),
+            _ => Volume::new(name, load_image(&golden().join(format!("{name}.img.zst"))), &[]),
+        };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let hits = several(&volume, among, &mut rng);
+        tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
+/// Groups of blocks that once cost files, or a repair, by the seed that chooses them, before damage was of more kinds.
 #[test]
 fn groups_that_once_cost_files() {
     let known = [
@@ -324,24 +342,32 @@ fn groups_that_once_cost_files() {
         ("crash-roll-forward", 11003261),
         ("crash-roll-forward-features", 11003261),
         // A bit of an entry in the SIT's journal, and the block of the NAT.
-        ("plain", 11004184),
+        ("plain, crashed", 11004184),
         // A directory without a block for its first two entries.
         ("tree-no-inline", 11003029),
     ];
-    // These seeds chose among them.
-    let before_random_bytes = [Damage::Unreadable, Damage::Zeroed, Damage::Flipped];
-    let mut tally = Tally::default();
-    for (name, seed) in known {
-        let volume = match name {
-            "plain" => Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[]),
-            _ => Volume::new(name, load_image(&golden().join(format!("{name}.img.zst"))), &[]),
-        };
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let hits = several(&volume, &before_random_bytes, &mut rng);
-        tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
-    }
-    tally.print();
-    assert_eq!(tally.failures(), 0);
+    strike_known(&known, &[Damage::Unreadable, Damage::Zeroed, Damage::Flipped]);
+}
+
+/// The same of damage of all kinds: parts of nodes, older content, other bytes.
+#[test]
+fn groups_of_any_damage_that_once_cost_files() {
+    let known = [
+        ("crash-orphans", 72000067),
+        ("crash-orphans", 72000219),
+        ("crash-rename", 72000260),
+        ("crash-journals", 72000291),
+        ("crash-roll-forward", 74000073),
+        ("tree-compressed", 73000471),
+        ("plain", 73000111),
+        // A footer of a lost inode, an entry cut in two, and more names than an inode counts.
+        ("tree-plain", 80000166),
+        ("tree-plain", 80000989),
+        ("plain, crashed", 80001056),
+        // Which blocks two nodes name was asked before the nodes were found that nothing leads to.
+        ("deltas", 94002210),
+    ];
+    strike_known(&known, &Damage::ALL);
 }
 
 /// Lost inodes of files with blocks or nodes beside them, of some volumes: the files are repaired, and brought off.

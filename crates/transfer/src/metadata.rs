@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// Permission bits kept: rwx for all, set-id and sticky.
 const PERM_MASK: u32 = 0o7777;
+/// What stands for no owner in system calls: damaged inodes have it.
+const NO_ID: u32 = u32::MAX;
 
 /// Everything about a file but its name and content.
 #[derive(Debug, Clone)]
@@ -96,7 +98,8 @@ impl Metadata {
     pub fn apply_to_open(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let may_chown = geteuid().is_root();
         if may_chown {
-            fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))?;
+            let (uid, gid) = self.owner();
+            fs::fchown(file, uid, gid)?;
         }
         self.set_xattrs(may_chown, |name, value| fs::fsetxattr(file, name, value, XattrFlags::empty()))?;
         fs::fchmod(file, self.mode(may_chown))?;
@@ -107,8 +110,8 @@ impl Metadata {
     pub fn apply_at(&self, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
         let may_chown = geteuid().is_root();
         if may_chown {
-            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-            fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            let (uid, gid) = self.owner();
+            fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         // There is no call that takes a directory and a name.
         let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
@@ -117,6 +120,12 @@ impl Metadata {
             fs::chmodat(dir, name, self.mode(may_chown), AtFlags::empty())?;
         }
         Ok(fs::utimensat(dir, name, &self.times(), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// The owner and the group, without those that no file can have.
+    fn owner(&self) -> (Option<Uid>, Option<Gid>) {
+        let may_be = |id: u32| (id != NO_ID).then_some(id);
+        (may_be(self.uid).map(Uid::from_raw), may_be(self.gid).map(Gid::from_raw))
     }
 
     fn set_xattrs(

@@ -1,7 +1,7 @@
 //! What a check at boot leaves alone, as it would cost files, and what a salvage brings of it.
 
 use crate::common::*;
-use crate::damaged::{blocks, is_inode, page, pages};
+use crate::damaged::{blocks, is_inode, page, pages, volume};
 use medfs::{FileKind, Files};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::node::footer;
@@ -77,18 +77,92 @@ fn with_a_log(s: &Scratch) {
     });
 }
 
+/// Writes a part of a block.
+fn patch(image: &Path, block: u64, at: u64, bytes: &[u8]) {
+    let image = fs::File::options().write(true).open(image).unwrap();
+    image.write_all_at(bytes, block * PAGE + at).unwrap();
+}
+
 #[test]
-fn a_fsync_log_with_zeros_is_not_cut_at_boot_and_a_salvage_goes_past_them() {
-    let s = Scratch::with_volume("64M");
-    with_a_log(&s);
-    zero(&s.image(), &blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync()));
-    let text = left_alone(&s, 1);
-    for n in [0, 2, 3, 4] {
-        assert!(fs::read(s.path("all").join(format!("new{n}"))).ok() == Some(pages(n, 2)), "new{n}: {text}");
+fn a_fsync_log_with_a_lost_node_is_not_cut_at_boot_and_a_salvage_goes_past_it() {
+    let old = b"what was there before ".repeat(190);
+    for (at, bytes) in
+        [(0, &[0; PAGE as usize][..]), (1024, &[0xff; 512]), (1024, &[0; 512]), (0, &old[..PAGE as usize])]
+    {
+        let s = Scratch::with_volume("64M");
+        with_a_log(&s);
+        // A sector of zeros is one already, where nothing else is there.
+        for block in blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync()) {
+            patch(&s.image(), block, 1100, b"attributes");
+            patch(&s.image(), block, at, bytes);
+        }
+        let text = left_alone(&s, 1);
+        for n in [0, 2, 3, 4] {
+            assert!(
+                fs::read(s.path("all").join(format!("new{n}"))).ok() == Some(pages(n, 2)),
+                "new{n}: {text}"
+            );
+        }
+        let mut get = medfs();
+        let get = get.args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("named")).assert().code(1);
+        let named = String::from_utf8_lossy(&get.get_output().stderr).into_owned();
+        for n in [2, 3, 4] {
+            assert!(text.contains(&format!("/new{n}: it was fsynced (as new{n}) behind")), "{text}");
+            assert!(
+                named.contains(&format!("its last fsync (as new{n}) is in a part of the fsync log")),
+                "{named}"
+            );
+        }
     }
-    for n in [2, 3, 4] {
-        assert!(text.contains(&format!("/new{n}: it was fsynced (as new{n}) behind")), "{text}");
+}
+
+#[test]
+fn an_erased_head_of_an_inode_is_told_and_costs_no_other_file() {
+    for (is_plain, byte) in [(true, 0), (true, 0xff), (false, 0), (false, 0xff)] {
+        for lost in ["dir", "a"] {
+            let s = if is_plain { plain() } else { Scratch::with_volume("64M") };
+            with_engine(&s.image(), true, |v| {
+                let dir = make(v, v.root(), "dir", FileKind::Directory);
+                for (parent, name, tag) in [(dir, "a", 1), (dir, "b", 2), (v.root(), "c", 3)] {
+                    let ino = make(v, parent, name, FileKind::Regular);
+                    v.write(ino, 0, &pages(tag, 3)).unwrap();
+                }
+            });
+            blocks(&s.image(), |b| is_inode(b, lost))
+                .iter()
+                .for_each(|&at| patch(&s.image(), at, 0, &[byte; 512]));
+            let mut get = medfs();
+            let get = get.args(["get", "--salvage"]).arg(s.image()).arg(s.path("all")).assert().code(1);
+            let text = String::from_utf8_lossy(&get.get_output().stderr).into_owned();
+            let place = if lost == "dir" { "/dir: its inode is lost" } else { "/dir/a: its inode is lost" };
+            assert!(text.contains(place), "{text}");
+            medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+            medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("repaired")).assert().code(0);
+            for copies in ["all", "repaired"] {
+                for (name, tag) in [("dir/a", 1), ("dir/b", 2), ("c", 3)] {
+                    assert!(
+                        fs::read(s.path(copies).join(name)).unwrap() == pages(tag, 3),
+                        "{copies}/{name}: {text}"
+                    );
+                }
+            }
+        }
     }
+}
+
+#[test]
+fn an_owner_that_no_file_can_have_is_told() {
+    let s = volume();
+    let at = blocks(&s.image(), |b| is_inode(b, "b"));
+    patch(&s.image(), at[0], 4, &[0xff; 8]);
+    let mut get = medfs();
+    let get = get.args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("copy")).assert().code(1);
+    let text = String::from_utf8_lossy(&get.get_output().stderr).into_owned();
+    assert!(text.contains("/dir/b: its owner or group is none that a file can have"), "{text}");
+    assert!(fs::read(s.path("copy/c")).unwrap() == pages(3, 2), "{text}");
+    medfs().arg("fsck").arg(s.image()).assert().code(4);
+    medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(1);
+    medfs().arg("fsck").arg(s.image()).assert().code(0);
 }
 
 /// The file keeps its other name, in another directory.

@@ -464,3 +464,19 @@ fn a_salvage_of_a_pulled_card_brings_no_file_that_was_removed() {
         assert_eq!(fs::read(s.path("all/last")).unwrap(), [77; 9000]);
     }
 }
+
+#[test]
+fn a_repair_without_room_for_its_undo_file_says_that_it_is_half_done() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("64M");
+    lose_root(&s);
+    let _disk = small_disk(&s, "16k");
+    let text = says(&s, 8, "fsck --repair --undo tiny/undo image");
+    assert!(text.contains("cannot write the undo file: No space left"), "{text}");
+    assert!(
+        text.contains("; the repair is not complete: run it again with the same undo file, or"),
+        "{text}"
+    );
+}

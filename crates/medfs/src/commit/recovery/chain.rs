@@ -25,7 +25,7 @@ use super::gap::Gap;
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
 use medfs_format::log_gap::Sealing;
-use medfs_format::node::{RawInode, footer};
+use medfs_format::node::footer;
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
@@ -162,17 +162,18 @@ pub(super) struct Chain {
     pub(super) contradictory: Vec<(BlockAddr, Nid, Ino)>,
     /// Where it ends too early.
     pub(super) gap: Option<Gap>,
+    /// Where it ends because the device lost or changed nodes, as far as seals tell.
+    pub(super) lost: Option<Gap>,
     /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
     pub(super) compared: BTreeSet<BlockAddr>,
     addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
 }
 
-/// Whether an inode block was stored in part, as far as the volume's features can tell.
-fn is_torn(store: &Store, block: &Block) -> bool {
-    let (inode, rules): (&RawInode, _) = (block.view(), &store.nodes.rules);
-    // Every inode of a volume with checksums has room for one: where it seems not to, the first sector is an old one.
-    rules.checksum_seed().is_some_and(|seed| !inode.is_sealed(rules.layouts, seed))
+/// What has checksums in the chain of a volume.
+pub(super) fn sealing(store: &Store) -> Sealing {
+    let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
+    Sealing { layouts: store.nodes.rules.layouts, seed: store.nodes.rules.checksum_seed(), node_ino }
 }
 
 /// `Corrupt` where a record is of no file.
@@ -233,6 +234,7 @@ impl Chain {
         if unkept > 0 && store.geo.in_main(end) {
             // As if it were one of the chain, so that there is a checkpoint which leaves behind what is left of it.
             chain.addrs.insert(end);
+            chain.lost = Some(Gap::of_lost(store, end, unkept));
         }
         (chain.unkept, chain.compared) = (unkept, compared);
         chain.find_layouts();
@@ -311,11 +313,8 @@ impl Chain {
 
     /// A block of the chain with the bit turned back that made its checksum wrong, which is kept so.
     fn turned_back(&self, store: &Store, addr: BlockAddr, block: Arc<Block>) -> Arc<Block> {
-        let (rules, version) = (&store.nodes.rules, store.cp.lock().chain());
-        let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
-        let sealing = Sealing { layouts: rules.layouts, seed: rules.checksum_seed(), node_ino };
-        let bit = sealing.flipped_bit(&block, version);
-        let Some(bit) = bit else { return block };
+        let version = store.cp.lock().chain();
+        let Some(bit) = sealing(store).flipped_bit(&block, version) else { return block };
         tracing::warn!(addr, "{bit} of a node in the chain of fsynced nodes was flipped: it is turned back");
         let mut mended = (*block).clone();
         bit.flip(&mut mended);
@@ -327,6 +326,10 @@ impl Chain {
     /// Takes up a block of the chain; `false` where the chain ends with it, as it was torn.
     fn add(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<bool> {
         let (f, geo) = (footer(block), &store.geo);
+        if sealing(store).is_torn(block) {
+            tracing::warn!(addr, ino = f.ino.get(), "a torn node: the chain of fsynced nodes ends here");
+            return Ok(false);
+        }
         if store.is_delta_volume() && f.nid.get() == geo.node_ino {
             if removed::is_removed_names(block, geo.node_ino) {
                 let names = removed::removed_names(block, addr)?.iter().map(LostName::from).collect();
@@ -334,18 +337,10 @@ impl Chain {
                 self.removals.push(Removal { names, listed, after: self.links.len() });
                 return Ok(true);
             }
-            if !shared::is_shared(block, geo.node_ino) {
-                tracing::warn!(addr, "a torn shared record node: the chain of fsynced nodes ends here");
-                return Ok(false);
-            }
             self.add_shared(store, addr, block)?;
             return Ok(true);
         }
         let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
-        if is_inode && is_torn(store, block) {
-            tracing::warn!(addr, ino = f.ino.get(), "a torn inode: the chain of fsynced nodes ends here");
-            return Ok(false);
-        }
         let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
         if fsync && f.node_offset() == 0 && !is_inode && geo.is_nid(ino) {
             self.contradictory.push((addr, f.nid.get(), ino));

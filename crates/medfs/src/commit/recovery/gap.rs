@@ -8,16 +8,16 @@ use medfs_format::log_gap::{self, Step};
 use medfs_format::summary::Log;
 use medfs_store::Store;
 
-/// The files of the nodes of the chain from a block on, also past blocks that cannot be read, each with the
-/// last name that these say; `None` where nothing is there.
-fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
+/// The files of the nodes of the chain from a block on, also past blocks that cannot be read or are `lost`, each with
+/// the last name that these say; `None` where nothing is there.
+fn files_from(store: &Store, addr: BlockAddr, lost: Option<BlockAddr>) -> Option<log_gap::Files> {
     let version = store.cp.lock().chain();
     let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
     let mut is_free = |segno| {
         let mut segs = store.segs.lock();
         segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
     };
-    let mut read = |addr| store.io.read(addr).ok();
+    let mut read = |addr| store.io.read(addr).ok().filter(|_| lost != Some(addr));
     let mut files = None;
     log_gap::walk(&store.geo, addr, version, &mut is_free, &mut read, &mut |step| {
         let files = files.get_or_insert_with(log_gap::Files::new);
@@ -31,7 +31,7 @@ fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
 /// The files of all nodes of the chain that can be read.
 pub(super) fn logged_files(store: &Store) -> log_gap::Files {
     let start = store.segs.lock().next_addr(Log::WarmNode);
-    files_from(store, start).unwrap_or_default()
+    files_from(store, start, None).unwrap_or_default()
 }
 
 /// What is said of a block of the chain that an image does not have.
@@ -51,12 +51,21 @@ impl Gap {
     /// cut short before it, that cannot be told.
     pub(super) fn at(store: &Store, addr: BlockAddr, error: &Error) -> Option<Gap> {
         let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
-        let (files, what) = match files_from(store, addr) {
+        let (files, what) = match files_from(store, addr, None) {
             Some(files) => (files, format!("cannot be read ({error}), and there is more behind it")),
             None if is_cut_short => (log_gap::Files::new(), BEHIND_END.to_owned()),
             None => return None,
         };
         let error = bad_node(addr, "block", what);
         Some(Gap { error, files })
+    }
+
+    /// The gap that begins at a block which is no whole node of the chain any more, by the seals of others.
+    pub(super) fn of_lost(store: &Store, addr: BlockAddr, nodes: u64) -> Gap {
+        let files = files_from(store, addr, Some(addr)).unwrap_or_default();
+        let what = format!(
+            "is not what was written there, by the seals of {nodes} nodes: the device lost or changed it"
+        );
+        Gap { error: bad_node(addr, "block", what), files }
     }
 }

@@ -154,12 +154,15 @@ impl Fsynced {
     /// NVRAM would rest on what is behind it too.
     fn read(tree: &Tree, records: &Records) -> Result<Chain> {
         let mut chain = Chain::read(tree, tree.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)?;
-        let Some(gap) = chain.gap.take() else { return Ok(chain) };
-        if !tree.read_only || !records.is_empty() {
+        let gap = chain.gap.take();
+        let must_be_whole = !tree.read_only || !records.is_empty();
+        if must_be_whole && let Some(gap) = gap {
             return Err(gap.error);
         }
-        tree.damage.note_unrecovered(None, &gap.error);
-        gap.files.iter().for_each(|(&ino, name)| tree.damage.note_last_fsync(ino, name));
+        for gap in gap.into_iter().chain(chain.lost.take()) {
+            tree.damage.note_unrecovered(None, &gap.error);
+            gap.files.iter().for_each(|(&ino, name)| tree.damage.note_last_fsync(ino, name));
+        }
         Ok(chain)
     }
 }
