@@ -19,12 +19,13 @@ pub(crate) fn loses(found: &Report) -> bool {
         attributes,
         rebuilt,
         remade,
+        doubted,
         reverted,
         names,
         quotas,
         lost,
     } = found.losses;
-    nameless + blocks + cut + attributes + rebuilt + remade + reverted + names + quotas + lost > 0
+    nameless + blocks + cut + attributes + rebuilt + remade + doubted + reverted + names + quotas + lost > 0
         || LOSE_ALL_THE_SAME.iter().any(|code| found.has(*code))
 }
 
@@ -51,6 +52,10 @@ fn costs(losses: &Losses) -> Option<String> {
     if losses.remade > 0 {
         let directories = words::count(losses.remade, "directory");
         parts.push(format!("create {directories} again, without mode, owner, times and attributes"));
+    }
+    if losses.doubted > 0 {
+        let inodes = words::count(losses.doubted, "inode");
+        parts.push(format!("keep {inodes} as read whose checksum is wrong, and write a new one"));
     }
     if losses.reverted > 0 {
         parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));

@@ -81,6 +81,16 @@ impl Rules {
 }
 
 impl Judgement<'_> {
+    /// Whether the checksum of an inode is wrong, which is noted of one that is kept as it reads.
+    pub(crate) fn is_doubted(&mut self, ino: Ino, inode: &RawInode) -> bool {
+        let is_doubtful = self.rules.is_doubtful(inode);
+        let is_made_anew = self.anew.files.contains(&ino) || self.anew.remade.contains(&ino);
+        if is_doubtful && !is_made_anew && self.doubted.insert(ino) {
+            self.losses.doubted += 1;
+        }
+        is_doubtful
+    }
+
     /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
     pub(crate) fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
         let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {

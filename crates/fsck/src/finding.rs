@@ -307,6 +307,8 @@ pub struct Losses {
     pub rebuilt: u64,
     /// Directories that are lost, made anew without mode, owner, times and attributes.
     pub remade: u64,
+    /// Files and directories that are kept as they read, though no single bit explains the checksum of their inode.
+    pub doubted: u64,
     /// Files with pages whose last updates are lost.
     pub reverted: u64,
     /// Names of files that keep another one.
@@ -426,6 +428,8 @@ pub struct Altered {
     pub reverted: BTreeMap<Ino, Reverted>,
     /// Files and directories that count more blocks as their own than were found.
     pub short: BTreeSet<Ino>,
+    /// Files and directories whose inode has a wrong checksum that no single bit explains, kept as they read.
+    pub doubted: BTreeSet<Ino>,
 }
 
 impl Altered {
@@ -434,6 +438,7 @@ impl Altered {
         self.remade.extend(more.remade);
         self.reverted.extend(more.reverted);
         self.short.extend(more.short);
+        self.doubted.extend(more.doubted);
     }
 }
 

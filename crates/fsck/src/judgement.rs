@@ -52,6 +52,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) reverted: BTreeMap<Ino, Reverted>,
     /// Files and directories that count more blocks as their own than were found, and of which nothing was cut off.
     pub(crate) short: BTreeSet<Ino>,
+    /// Files and directories that are kept as they read, though the checksum of their inode is wrong.
+    pub(crate) doubted: BTreeSet<Ino>,
 }
 
 impl<'d> Judgement<'d> {
@@ -78,6 +80,7 @@ impl<'d> Judgement<'d> {
             anew: Anew::default(),
             reverted: BTreeMap::new(),
             short: BTreeSet::new(),
+            doubted: BTreeSet::new(),
         }
     }
 

@@ -23,6 +23,7 @@ mod deltas;
 mod dir;
 mod entries;
 mod entry_walk;
+mod erased;
 mod evidence;
 mod file;
 mod finding;

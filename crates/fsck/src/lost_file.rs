@@ -44,29 +44,19 @@ impl Maker<'_, '_> {
         if self.logged.contains_key(&ino) || !self.is_lost(ino)? || self.is_own_list(parent, name) {
             return Ok(None);
         }
-        let above = match self.readable_inode(parent)? {
-            Some((_, above)) => above,
-            None if name.is_empty() => Block::boxed(),
-            None => return Ok(None),
-        };
-        let above: &RawInode = above.view();
-        if is_encrypted(above) {
-            return Ok(None); // the key is among the lost attributes
+        match self.readable_inode(parent)? {
+            // The key is among the lost attributes.
+            Some((_, above)) if is_encrypted(above.view()) => return Ok(None),
+            None if !name.is_empty() => return Ok(None),
+            _ => {}
         }
         let Some(remains) = self.image.remains(ino)? else { return Ok(None) };
         let compact = match self.has_zones() {
             true => self.image.compact_records_of(ino, &remains)?,
             false => None,
         };
-        let mut block = Block::boxed();
+        let mut block = self.new_file(FileKind::Regular, parent, name)?;
         let inode: &mut RawInode = block.view_mut();
-        inode.i_mode = (FileKind::Regular.mode_bits() | 0o600).into();
-        inode.i_links = 1.into();
-        (inode.i_uid, inode.i_gid) = (above.i_uid, above.i_gid);
-        (inode.i_atime, inode.i_ctime, inode.i_mtime) = (above.i_mtime, above.i_mtime, above.i_mtime);
-        inode.i_pino = parent.into();
-        inode.i_namelen = (name.len() as u32).into();
-        inode.i_name[..name.len()].copy_from_slice(name);
         let Some((cuts, keeps)) = self.fill_slots(&remains, compact.as_ref(), inode)? else {
             return Ok(None);
         };
@@ -100,6 +90,35 @@ impl Maker<'_, '_> {
             self.write_inode(remains.addr, &mut block)?; // the volume is full, or it is a check
         }
         Ok(Some((new.unwrap_or(remains.addr), block)))
+    }
+
+    /// An inode of a file of which nothing is known but its name: owner and times are those of the directory.
+    pub(crate) fn new_file(&mut self, kind: FileKind, parent: Ino, name: &[u8]) -> io::Result<Box<Block>> {
+        let above = self.readable_inode(parent)?.map_or_else(Block::boxed, |(_, above)| above);
+        let above: &RawInode = above.view();
+        let perm = if kind == FileKind::Symlink { 0o777 } else { 0o600 };
+        let mut block = Block::boxed();
+        let inode: &mut RawInode = block.view_mut();
+        inode.i_mode = (kind.mode_bits() | perm).into();
+        (inode.i_links, inode.i_blocks) = (1.into(), 1.into());
+        (inode.i_uid, inode.i_gid) = (above.i_uid, above.i_gid);
+        (inode.i_atime, inode.i_ctime, inode.i_mtime) = (above.i_mtime, above.i_mtime, above.i_mtime);
+        inode.i_pino = parent.into();
+        inode.i_namelen = (name.len() as u32).into();
+        inode.i_name[..name.len()].copy_from_slice(name);
+        Ok(block)
+    }
+
+    /// The layout of an inode without its head: by its attributes, or as of most files.
+    pub(crate) fn layout_of_inode(&mut self, block: &Block, ino: Ino) -> io::Result<Layout> {
+        if let Some(known) = self.layout_of_left(block, ino) {
+            return Ok(known);
+        }
+        if self.anew.layouts.is_none() {
+            self.anew.layouts = Some(self.layouts_of_others()?);
+        }
+        let mut without = self.anew.layouts.iter().flatten().filter(|known| !known.has_nodes);
+        Ok(without.next().map_or(self.possible_layouts()[0], |known| known.layout))
     }
 
     /// Whether something is left of a lost inode that no entry names, and it was a file of users: neither a directory

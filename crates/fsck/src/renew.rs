@@ -1,20 +1,16 @@
 //! Makes a directory anew that an entry names and whose inode is lost, and takes a lost inode from the fsync
 //! log ([`crate::anew`]).
 
-use crate::evidence::owned_slots;
 use crate::finding::Code;
-use crate::head::{SECTOR, has_blank_head};
 use crate::judgement::Judgement;
 use crate::maker::Maker;
-use crate::missing::Missing;
-use crate::reach::{Entry, Verdict};
+use crate::reach::Verdict;
 use crate::space::Owner;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::nat::RawNatEntry;
-use medfs_format::node::{FileKind, Inline, RawInode, footer, footer_mut};
-use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR};
+use medfs_format::node::{FileKind, RawInode, footer, footer_mut};
+use medfs_format::{Block, BlockAddr, Ino};
 use std::io;
-use std::mem::offset_of;
 
 impl Maker<'_, '_> {
     /// Makes a directory anew that an entry names, if it is lost.
@@ -46,43 +42,6 @@ impl Maker<'_, '_> {
             self.plan(ino);
         }
         Ok(Verdict::Accepted(FileKind::Directory))
-    }
-
-    /// Gives the inode of a directory whose head is erased, where it is one, that of a new one. Blocks of entries stay its own; of entries
-    /// in the inode those are kept that others tell of.
-    pub(crate) fn give_head(
-        &mut self,
-        ino: Ino,
-        named: Option<FileKind>,
-        (parent, name): Entry<'_>,
-        block: &mut Block,
-        place: &str,
-    ) -> io::Result<()> {
-        if named != Some(FileKind::Directory) || !has_blank_head(block.view()) {
-            return Ok(());
-        }
-        let new = self.new_directory(ino, parent, name)?;
-        let mut behind = block.view::<RawInode>().i_addr.map(|addr| addr.get());
-        let in_sector = (SECTOR - offset_of!(RawInode, i_addr)) / size_of::<BlockAddr>();
-        behind[..in_sector].fill(NULL_ADDR);
-        let extra = new.view::<RawInode>().slots(self.rules.flexible()).extra;
-        let has_blocks = block.view::<RawInode>().has_nodes()
-            || owned_slots(self, ino, &behind[extra..])?.are_addresses()
-            || Missing(&mut self.image).unnamed()?.blocks.contains_key(&ino);
-        block.0[..SECTOR].copy_from_slice(&new.0[..SECTOR]);
-        let inode: &mut RawInode = block.view_mut();
-        if has_blocks {
-            inode.i_inline &= !Inline::DENTRY.bits();
-            inode.i_addr[extra..in_sector].fill(NULL_ADDR.into());
-        }
-        let text = format!(
-            "{place}: directory {ino}: its first sector is erased; a repair keeps the entries that it can, and mode, \
-             owner, times and attributes are lost"
-        );
-        self.findings.add(Code::DirLost, text);
-        self.losses.remade += 1;
-        self.anew.remade.insert(ino);
-        Ok(())
     }
 
     /// Whether a number is free for a directory that is lost: nothing that can be read has it.

@@ -97,7 +97,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         if let Some(why) = Heads(self).why_headless(ino, block.view(), via.named(), entry)? {
             return reject(self, Code::Inode, format!("inode {ino}: {why}"));
         }
-        self.maker().give_head(ino, via.named(), entry, &mut block, place)?;
+        self.maker().give_head(ino, entry, (addr, via.named()), &mut block, place)?;
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, via.named(), place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }
@@ -210,7 +210,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             Ok(found) => found.into_iter().for_each(|(code, text)| self.findings.add(code, text)),
             Err(_) => return Ok(()),
         }
-        let checksum_wrong = self.rules.is_doubtful(&before);
+        let checksum_wrong = self.is_doubted(ino, &before);
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
         if kind == FileKind::Directory {
             self.judge_level(ino, inode)?;

@@ -54,6 +54,10 @@ impl<'v, S> Walk<'v, S> {
             let reason = "its inode is lost: the directory was created again, and mode, owner, times and attributes are lost";
             self.add_reason(ino, reason);
         }
+        for ino in altered.doubted {
+            let reason = "the checksum of its inode is wrong: what was brought of it may be wrong too";
+            self.add_reason(ino, reason);
+        }
         for (ino, pages) in altered.reverted {
             let which = match pages {
                 None => "pages that cannot be told".to_owned(),
