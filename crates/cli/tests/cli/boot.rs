@@ -86,16 +86,13 @@ fn patch(image: &Path, block: u64, at: u64, bytes: &[u8]) {
 #[test]
 fn a_fsync_log_with_a_lost_node_is_not_cut_at_boot_and_a_salvage_goes_past_it() {
     let old = b"what was there before ".repeat(190);
-    for (at, bytes) in
-        [(0, &[0; PAGE as usize][..]), (1024, &[0xff; 512]), (1024, &[0; 512]), (0, &old[..PAGE as usize])]
-    {
+    let damage =
+        [(0, &[0; PAGE as usize][..]), (1024, &[0xff; 512]), (3584, &[0; 512]), (0, &old[..PAGE as usize])];
+    for (at, bytes) in damage {
         let s = Scratch::with_volume("64M");
         with_a_log(&s);
-        // A sector of zeros is one already, where nothing else is there.
-        for block in blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync()) {
-            patch(&s.image(), block, 1100, b"attributes");
-            patch(&s.image(), block, at, bytes);
-        }
+        let of_new1 = blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync());
+        of_new1.iter().for_each(|&block| patch(&s.image(), block, at, bytes));
         let text = left_alone(&s, 1);
         for n in [0, 2, 3, 4] {
             assert!(
@@ -148,6 +145,48 @@ fn an_erased_head_of_an_inode_is_told_and_costs_no_other_file() {
             }
         }
     }
+}
+
+/// What is in the inode of a small file, or which block a link's target is in, nothing else tells.
+#[test]
+fn an_erased_head_of_a_small_file_is_left_alone_at_boot() {
+    for is_plain in [true, false] {
+        let s = if is_plain { plain() } else { Scratch::with_volume("64M") };
+        with_engine(&s.image(), true, |v| {
+            let ino = make(v, v.root(), "small", FileKind::Regular);
+            v.write(ino, 0, &[b'x'; 1000]).unwrap();
+        });
+        let inode = blocks(&s.image(), |b| is_inode(b, "small"));
+        inode.iter().for_each(|&at| patch(&s.image(), at, 0, &[0; 512]));
+        let text = left_alone(&s, 1);
+        assert!(text.contains("/small: "), "{text}");
+        assert!(text.contains("its inode is lost"), "{text}");
+        let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+        let told = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
+        assert!(told.contains("rebuild 1 file whose inode is lost"), "{told}");
+        let kept = medfs().args(["get"]).arg(s.image()).args(["/small", "-"]).assert().code(0);
+        let kept = &kept.get_output().stdout;
+        assert!(
+            kept.len() == 1000 && kept.iter().filter(|&&byte| byte == b'x').count() > 800,
+            "{}",
+            kept.len()
+        );
+    }
+}
+
+#[test]
+fn an_inode_with_a_wrong_checksum_is_left_alone_at_boot_and_named_by_a_salvage() {
+    let s = Scratch::with_volume("64M");
+    with_engine(&s.image(), true, |v| {
+        let ino = make(v, v.root(), "small", FileKind::Regular);
+        v.write(ino, 0, &[b'x'; 1000]).unwrap();
+    });
+    blocks(&s.image(), |b| is_inode(b, "small")).iter().for_each(|&at| patch(&s.image(), at, 512, &[0; 300]));
+    let text = left_alone(&s, 1);
+    assert!(text.contains("/small: the checksum of its inode is wrong"), "{text}");
+    let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let told = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
+    assert!(told.contains("keep 1 inode as read whose checksum is wrong"), "{told}");
 }
 
 #[test]
