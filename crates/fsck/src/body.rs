@@ -2,6 +2,7 @@
 
 use crate::acls;
 use crate::address::node_home;
+use crate::evidence::note_doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
@@ -106,6 +107,9 @@ impl Judgement<'_> {
         }
         if let Some(dir) = f.dir.take() {
             self.settle_dir(&dir, f.last_page, inode, ino);
+        }
+        if f.doubtful {
+            note_doubt(self, ino, inode);
         }
         Ok(())
     }

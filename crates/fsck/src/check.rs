@@ -288,8 +288,7 @@ pub(crate) fn pass(
         lost: w.j.lost,
         ..report_of(w.j.findings)
     };
-    let Judgement { anew, reverted, short, doubted, .. } = w.j;
-    let altered = Altered { rebuilt: anew.files, remade: anew.remade, reverted, short, doubted };
+    let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
     Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered }))
 }
 

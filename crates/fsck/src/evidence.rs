@@ -15,6 +15,7 @@ use crate::judgement::{Judgement, mend};
 use crate::led::is_named;
 use crate::names::own_name;
 use crate::space::{Kind, has_no_addresses, is_of_slot, recorded};
+use crate::strays::lead_back;
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
@@ -81,16 +82,6 @@ impl Rules {
 }
 
 impl Judgement<'_> {
-    /// Whether the checksum of an inode is wrong, which is noted of one that is kept as it reads.
-    pub(crate) fn is_doubted(&mut self, ino: Ino, inode: &RawInode) -> bool {
-        let is_doubtful = self.rules.is_doubtful(inode);
-        let is_made_anew = self.anew.files.contains(&ino) || self.anew.remade.contains(&ino);
-        if is_doubtful && !is_made_anew && self.doubted.insert(ino) {
-            self.losses.doubted += 1;
-        }
-        is_doubtful
-    }
-
     /// Of a file whose inode cannot be trusted: one that ends before its last block ended behind it.
     pub(crate) fn settle_size(&mut self, f: &FileWalk, inode: &mut RawInode) {
         let Some(last) = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start)) else {
@@ -153,7 +144,7 @@ impl Judgement<'_> {
         let was = footer.nid.get();
         if self.image.nat_changes.get(&was).is_some_and(|entry| entry.block_addr.get() == addr) {
             // It was taken for that one, which is lost.
-            self.image.lead_back(was);
+            lead_back(&mut self.image, was);
         }
         self.findings.add(
             Code::NodeFooter,
@@ -340,6 +331,14 @@ impl Judgement<'_> {
         let in_block = self.image.g.in_main(first)
             && starts(Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]));
         Ok(in_block.then_some(Inline::empty()))
+    }
+}
+
+/// Notes an inode that is kept as it reads though its checksum was wrong, unless what came back of it is as it was.
+pub(crate) fn note_doubt(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode) {
+    let is_made_anew = j.anew.files.contains(&ino) || j.anew.remade.contains(&ino);
+    if j.rules.is_doubtful(inode) && !is_made_anew && j.doubted.insert(ino) {
+        j.losses.doubted += 1;
     }
 }
 

@@ -10,8 +10,9 @@ use crate::led::led_to;
 use crate::names::own_name;
 use crate::reach::Entry;
 use crate::space::{Kind, has_no_addresses, recorded};
+use crate::strays::look_again;
 use medfs_format::Ino;
-use medfs_format::node::{FileKind, RawInode, footer};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, FileKind, RawInode, footer};
 use std::io;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
@@ -25,6 +26,15 @@ pub(crate) const SECTOR: usize = 512;
 pub(crate) fn has_blank_head(inode: &RawInode) -> bool {
     let head = &inode.as_bytes()[..offset_of!(RawInode, i_addr)];
     [0, 0xff].iter().any(|blank| head.iter().all(|byte| byte == blank))
+}
+
+/// How many addresses an inode has; without its head it may have as many as any.
+pub(crate) fn most_addresses(inode: &RawInode, flexible: bool) -> usize {
+    if has_blank_head(inode) {
+        return DEF_ADDRS_PER_INODE;
+    }
+    let slots = inode.possible_slots(flexible).filter(|_| !has_no_addresses(inode));
+    slots.map_or(0, |slots| slots.addrs())
 }
 
 /// What tells whose an inode is, or was.
@@ -132,7 +142,7 @@ impl Heads<'_, '_> {
 
     /// Takes an inode for lost.
     fn forget_inode(&mut self, ino: Ino) {
-        self.image.look_again();
+        look_again(&mut self.image);
         self.image.blank.insert(ino);
     }
 }

@@ -3,6 +3,7 @@
 use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::names::own_name;
+use crate::strays::lead_back;
 use medfs_format::node::{Advise, RawInode};
 use medfs_format::{Block, Ino, NULL_ADDR};
 use std::io;
@@ -34,7 +35,7 @@ pub(crate) fn is_of_another(j: &mut Judgement<'_>, ino: Ino, block: &Block, plac
     if j.image.nat(other)?.block_addr.get() != addr {
         return Ok(false);
     }
-    j.image.lead_back(ino);
+    lead_back(&mut j.image, ino);
     let text = format!("{place}: block {addr} says that it is inode {ino}, but is inode {other}");
     j.findings.add(Code::NodeFooter, text);
     Ok(true)

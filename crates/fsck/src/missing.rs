@@ -11,6 +11,7 @@
 
 use crate::file::FileWalk;
 use crate::finding::{Code, counted};
+use crate::head::most_addresses;
 use crate::image::Image;
 use crate::judgement::mend;
 use crate::rebuild::{DOUBLE_INDIRECT, MAX_BLOCKS};
@@ -219,11 +220,7 @@ impl Missing<'_, '_> {
         let at = footer(block);
         let slots = match node_kind(at.node_offset()) {
             _ if (at.nid.get(), at.ino.get()) != (nid, entry.ino.get()) => 0,
-            _ if at.ino.get() == nid => {
-                let inode: &RawInode = block.view();
-                let slots = inode.possible_slots(flexible).filter(|_| !has_no_addresses(inode));
-                slots.map_or(0, |slots| slots.addrs())
-            }
+            _ if at.ino.get() == nid => most_addresses(block.view(), flexible),
             NodeKind::Direct => ADDRS_PER_BLOCK,
             _ => 0,
         };

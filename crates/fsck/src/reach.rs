@@ -1,5 +1,6 @@
 //! How inodes are come to, and what becomes of those that are named.
 
+use crate::finding::{Altered, Reverted};
 use crate::inode_layout::{KnownLayout, OldInodes};
 use foldhash::HashSet;
 use medfs_format::node::FileKind;
@@ -79,4 +80,16 @@ pub(crate) struct Anew {
     pub(crate) old: Option<OldInodes>,
     /// Whether some of these files are compressed, as far as was asked.
     pub(crate) compresses: bool,
+}
+
+impl Anew {
+    /// What of a volume is not as it was.
+    pub(crate) fn altered(
+        self,
+        reverted: BTreeMap<Ino, Reverted>,
+        short: BTreeSet<Ino>,
+        doubted: BTreeSet<Ino>,
+    ) -> Altered {
+        Altered { rebuilt: self.files, remade: self.remade, reverted, short, doubted }
+    }
 }

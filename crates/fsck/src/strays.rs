@@ -90,6 +90,17 @@ impl Stray {
     }
 }
 
+/// Lets the NAT lead nowhere any more where only a node that is none of that number did.
+pub(crate) fn lead_back(image: &mut Image<'_>, nid: Nid) {
+    image.nat_changes.remove(&nid);
+    look_again(image);
+}
+
+/// Forgets what was found of lost files and of what nobody names: other nodes count now.
+pub(crate) fn look_again(image: &mut Image<'_>) {
+    (image.lost_blocks, image.lost_files, image.unnamed) = (None, None, None);
+}
+
 /// Whether an entry counts more blocks than it calls in use: a bit of it is flipped, and one of the others is in use.
 fn is_short(entry: &RawSitEntry) -> bool {
     u32::from(entry.valid_blocks()) > entry.valid_map.iter().map(|byte| byte.count_ones()).sum()
@@ -227,17 +238,6 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Lets the NAT lead nowhere any more where only a node that is none of that number did.
-    pub(crate) fn lead_back(&mut self, nid: Nid) {
-        self.nat_changes.remove(&nid);
-        self.look_again();
-    }
-
-    /// Forgets what was found of lost files and of what nobody names: other nodes count now.
-    pub(crate) fn look_again(&mut self) {
-        (self.lost_blocks, self.lost_files, self.unnamed) = (None, None, None);
-    }
-
     /// Where the nodes are that may be a removed file's.
     pub(crate) fn doubtful(&self) -> Vec<(Nid, BlockAddr)> {
         self.strays.doubtful.iter().map(|(&nid, stray)| (nid, stray.addr)).collect()
@@ -262,7 +262,7 @@ impl Image<'_> {
         }
         let count = self.strays.taken_up;
         if count > 0 {
-            self.look_again();
+            look_again(self);
             let text = format!(
                 "{} without a NAT entry: the journals' entries are lost and are rebuilt from the nodes",
                 counted(count, "node")

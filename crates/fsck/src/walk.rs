@@ -210,7 +210,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             Ok(found) => found.into_iter().for_each(|(code, text)| self.findings.add(code, text)),
             Err(_) => return Ok(()),
         }
-        let checksum_wrong = self.is_doubted(ino, &before);
+        let checksum_wrong = self.rules.is_doubtful(&before);
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
         if kind == FileKind::Directory {
             self.judge_level(ino, inode)?;
