@@ -39,8 +39,8 @@ pub(crate) struct Strays {
     pub(crate) seen: HashSet<Nid>,
     /// Those that may be a removed file's.
     doubtful: HashMap<Nid, Stray>,
-    /// Of those of which another one is as good: that one.
-    rivals: HashMap<Nid, Stray>,
+    /// Of those of which there is another one: that one, and whether it is as good. Of inodes it may be worse.
+    rivals: HashMap<Nid, (Stray, bool)>,
     /// Blocks of the fsync log's nodes, which SIT may call in use by mistake.
     pub(crate) logged: HashSet<BlockAddr>,
     /// How many of these there are in the last checkpoint, and how many were taken up.
@@ -73,8 +73,8 @@ pub(crate) struct Stray {
 }
 
 impl Strays {
-    /// Another block that is as good as the one the NAT was made to lead to; asked for once.
-    pub(crate) fn rival(&mut self, nid: Nid) -> Option<Stray> {
+    /// Another block than the one that the NAT was made to lead to, and whether it is as good; asked for once.
+    pub(crate) fn rival(&mut self, nid: Nid) -> Option<(Stray, bool)> {
         self.rivals.remove(&nid)
     }
 }
@@ -347,8 +347,11 @@ impl Image<'_> {
             };
             let stray = Stray { version: f.cp_ver.get() as u32, trust, valid, addr, ino };
             if strays.len() < MAX_STRAYS || strays.contains_key(&nid) {
-                if let Some(known) = strays.get(&nid).filter(|known| known.is_rival_of(&stray)) {
-                    self.strays.rivals.insert(nid, stray.min(*known));
+                let known = strays.get(&nid).filter(|known| nid == ino || known.is_rival_of(&stray));
+                if let Some(known) = known {
+                    let (second, is_equal) = (stray.min(*known), known.is_rival_of(&stray));
+                    let rival = self.strays.rivals.entry(nid).or_insert((second, is_equal));
+                    *rival = (second, is_equal).max(*rival);
                 }
                 strays.entry(nid).and_modify(|s| *s = stray.max(*s)).or_insert(stray);
             }

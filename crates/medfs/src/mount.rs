@@ -147,10 +147,14 @@ impl Mount {
 /// Brings back what became durable, from its sources in their order. On a read-only mount nothing is written:
 /// the next mount that may write finds the same.
 fn recover(tree: &Tree, pending: Pending) -> Result<()> {
-    let recovers = tree.opts.recover != Recover::Nothing && !matches!(pending, Pending::Leave);
+    let recovers = tree.opts.recover != Recover::Nothing && !matches!(pending, Pending::Leave(_));
     let records = match pending {
         Pending::Records(records) => records,
-        Pending::Nothing | Pending::Leave => Records::default(),
+        Pending::Leave(Some(why)) => {
+            tree.damage.note_left_behind(&why);
+            Records::default()
+        }
+        Pending::Nothing | Pending::Leave(None) => Records::default(),
     };
     for source in &mut recovery::sources(records) {
         if !recovers {

@@ -102,9 +102,15 @@ impl Volume {
         match &opts.nvram {
             Some(NvramOption::At(NvramPlace { path, offset, size })) => {
                 opts.check()?;
-                let memory = FileNvram::open(path, *offset, *size, opts.read_only);
-                let memory = memory.map_err(|e| Error::Invalid(format!("nvram=: {e}")))?;
-                open_with_nvram(dev, Arc::new(memory), opts, clock)
+                match FileNvram::open(path, *offset, *size, opts.read_only) {
+                    Ok(memory) => open_with_nvram(dev, Arc::new(memory), opts, clock),
+                    Err(error) if opts.read_only => {
+                        tracing::warn!("nvram=: {error}");
+                        let ways = Ways::new(&opts);
+                        open_with(dev, opts, clock, ways)
+                    }
+                    Err(error) => Err(Error::Invalid(format!("nvram=: {error}"))),
+                }
             }
             _ => {
                 let ways = Ways::new(&opts);

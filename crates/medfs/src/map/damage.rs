@@ -100,6 +100,12 @@ impl Damage {
         self.unrecovered.lock().notes.push((None, why.to_owned()));
     }
 
+    /// Notes that the volume is shown without what was fsynced last.
+    pub(crate) fn note_left_behind(&self, why: &str) {
+        tracing::warn!("{why}");
+        self.unrecovered.lock().notes.push((None, why.to_owned()));
+    }
+
     /// What was noted.
     pub(crate) fn unrecovered(&self) -> Vec<(Option<Ino>, String)> {
         let all = self.unrecovered.lock();

@@ -198,8 +198,15 @@ fn without_its_memory_a_crashed_volume_is_not_written_and_a_closed_one_needs_non
     assert!(refused(device(), &other).contains("holds the journal 0000000000000003, and not the volume's"));
     let mut both_copies = crashed_memory.bytes();
     (both_copies[40], both_copies[META_STRIDE as usize + 40]) = (0xff, 0xff);
-    let damaged = refused(device(), &Arc::new(MemNvram::of(both_copies)));
+    let both_copies = Arc::new(MemNvram::of(both_copies));
+    let damaged = refused(device(), &both_copies);
     assert!(damaged.contains("damaged") && damaged.contains("nvram=discard"), "{damaged}");
+    for memory in [&Arc::new(MemNvram::new(SIZE)), &of_another, &other, &both_copies] {
+        let shown = opened(&device(), memory, "ro").unwrap();
+        assert_eq!(byte(&shown, a, 0), 1, "as of the last checkpoint");
+        let told = PastDamage::of(&shown).unrecovered();
+        assert!(told[0].1.ends_with("the volume is shown as of its last checkpoint"), "{told:?}");
+    }
 
     let shown = Volume::open(device(), options("ro"), clock()).unwrap();
     assert_eq!(byte(&shown, a, 0), 1, "as of the last checkpoint");

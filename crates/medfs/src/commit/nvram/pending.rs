@@ -31,8 +31,8 @@ pub(crate) enum Pending {
     /// Those that the memory has.
     Records(Records),
     /// They are left behind, with all that was fsynced since the last checkpoint: without them the rest of it
-    /// says nothing.
-    Leave,
+    /// says nothing. Why, where the user did not ask for it.
+    Leave(Option<String>),
 }
 
 /// Looks at what superblock, checkpoint and memory say. `Incompatible` where fsyncs would be lost, or those
@@ -54,18 +54,25 @@ pub(crate) fn pending(
         }
         (Some(_), None) if opts.nvram == Some(NvramOption::Discard) => {
             tracing::warn!("nvram=discard: the fsyncs since the last checkpoint are discarded");
-            Ok(Pending::Leave)
+            Ok(Pending::Leave(None))
         }
         (Some(info), None) if opts.read_only => {
-            tracing::warn!(
-                "fsyncs may lie in the NVRAM {}, and no nvram= names it: the volume is shown as of its last checkpoint",
-                info.place()
-            );
-            Ok(Pending::Leave)
+            let place = info.place();
+            Ok(shown_without(&format!(
+                "fsyncs may lie in the NVRAM {place}, and no nvram= names one that can be read"
+            )))
         }
         (Some(_), None) => Ok(sb.check_no_nvram().map(|()| Pending::Nothing)?),
-        (Some(info), Some(beside)) => records(sb, info, beside),
+        (Some(info), Some(beside)) => match records(sb, info, beside) {
+            Err(Error::Incompatible(why)) if opts.read_only => Ok(shown_without(&why)),
+            found => found,
+        },
     }
+}
+
+/// What a read-only mount does that cannot have the records.
+fn shown_without(why: &str) -> Pending {
+    Pending::Leave(Some(format!("{why}; the volume is shown as of its last checkpoint")))
 }
 
 /// Why the memory beside a volume of plain F2FS is no use.
@@ -163,7 +170,8 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, beside: BesideVolume<'_>) -> 
     memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
     let read = if is_repaired { Records::of_damaged_journal } else { Records::of_journal };
     let records = read(bytes, &meta).map_err(|e| {
-        Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {otherwise}", memory.name()))
+        let way = "'medfs fsck --repair --nvram' keeps the records before that, and nvram=discard none";
+        Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {way}", memory.name()))
     })?;
     match meta.generation {
         generation if generation == wanted => Ok(Pending::Records(records)),
