@@ -372,6 +372,15 @@ fn groups_of_any_damage_that_once_cost_files() {
     strike_known(&known, &Damage::ALL);
 }
 
+/// Summaries with older content name blocks that sound inodes name: as those of a lost inode, which is made anew of
+/// them, and as the ones that an address has with a bit flipped.
+#[test]
+#[ignore = "fails: a block that another node names is taken by what a torn summary says"]
+fn groups_that_still_cost_files() {
+    let known = [("tree-plain", 94000956), ("tree-compressed", 94002833), ("tree-compressed", 94003703)];
+    strike_known(&known, &Damage::ALL);
+}
+
 /// Lost inodes of files with blocks or nodes beside them, of some volumes: the files are repaired, and brought off.
 /// `MEDFS_BLOCKS` is how many of each volume, then of all.
 #[test]
