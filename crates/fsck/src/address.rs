@@ -7,7 +7,7 @@
 use crate::finding::{Code, counted};
 use crate::image::Image;
 use crate::judgement::Judgement;
-use crate::missing::Missing;
+use crate::named::{named_at, unnamed, unnamed_block};
 use crate::space::{Kind, Owner, is_owner_unknown, recorded};
 use medfs_format::node::footer;
 use medfs_format::{BlockAddr, Ino, NEW_ADDR, NULL_ADDR, Nid, is_block};
@@ -31,11 +31,13 @@ pub(crate) fn home(
     }
     let found =
         one_bit_away(addr, |near| Ok(is_recorded(&mut j.image, owner, near)? && j.image.is_valid(near)?))?;
-    if found.is_some_and(|right| j.space.is_claimed(&j.image.g, right)) {
+    if let Some(right) = found
+        && (j.space.is_claimed(&j.image.g, right) || unnamed(&mut j.image)?.is_anothers(right))
+    {
         return Ok((addr, owner));
     }
     if found.is_none()
-        && let Some(right) = unnamed(j, owner, addr)?
+        && let Some(right) = unclaimed(j, owner, addr)?
     {
         let text = format!(
             "{place}: address {addr} of page {page} is not the file's; block {right} is in use, and its summary names this page"
@@ -79,7 +81,7 @@ pub(crate) fn node_home(
     if found.is_none()
         && !is_of_file(j, ino, nid)?
         && let Some(right) =
-            Missing(&mut j.image).unnamed_node(ino, offset)?.filter(|&right| !j.space.nid_reached(right))
+            unnamed(&mut j.image)?.node_at(ino, offset).filter(|&right| !j.space.nid_reached(right))
     {
         let text = format!(
             "{place}: node {nid} is not the file's; node {right} is in use, and says that its place is here"
@@ -116,7 +118,7 @@ pub(crate) fn take_from_ones(
             continue;
         }
         for (i, slot) in (from..).zip(run) {
-            let unnamed = Missing(&mut j.image).unnamed_block(first.behind(i))?;
+            let unnamed = unnamed_block(&mut j.image, first.behind(i))?;
             if let Some(addr) = unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)) {
                 *slot = addr.into();
                 found += 1;
@@ -146,7 +148,7 @@ pub(crate) fn is_rather_anothers(
     }
     let recorded = recorded(&mut j.image, addr, Kind::Data)?;
     let is_open = recorded.is_none_or(|sum| !j.image.g.is_nid(sum.nid.get()));
-    if !is_open || !Missing(&mut j.image).unnamed()?.twice.contains(&addr) {
+    if !is_open || !unnamed(&mut j.image)?.twice.contains(&addr) {
         return Ok(false);
     }
     let text = format!("{place}: block {addr} is named by another node, and this one is damaged");
@@ -174,9 +176,7 @@ fn only_here(j: &mut Judgement<'_>, ino: Ino, nid: Nid, offset: u32, place: &str
     }
     let at = *footer(j.image.cache.get(addr)?);
     let own = at.node_offset();
-    if (at.nid.get(), at.ino.get()) != (nid, ino)
-        || own == offset
-        || Missing(&mut j.image).named_at(ino, own)? != nid
+    if (at.nid.get(), at.ino.get()) != (nid, ino) || own == offset || named_at(&mut j.image, ino, own)? != nid
     {
         return Ok(nid);
     }
@@ -187,11 +187,11 @@ fn only_here(j: &mut Judgement<'_>, ino: Ino, nid: Nid, offset: u32, place: &str
 }
 
 /// The block in use of a slot, where that names one which others are known to have.
-fn unnamed(j: &mut Judgement<'_>, owner: Owner, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
+fn unclaimed(j: &mut Judgement<'_>, owner: Owner, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
     if j.image.g.in_main(addr) && is_owner_unknown(&mut j.image, addr)? {
         return Ok(None);
     }
-    Ok(Missing(&mut j.image).unnamed_block(owner)?.filter(|&right| !j.space.is_claimed(&j.image.g, right)))
+    Ok(unnamed_block(&mut j.image, owner)?.filter(|&right| !j.space.is_claimed(&j.image.g, right)))
 }
 
 /// Whether a node that nothing led to yet is the file's by the NAT: it may be lost, and can be made anew.

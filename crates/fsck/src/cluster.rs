@@ -11,7 +11,7 @@ use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::{Judgement, mend};
-use crate::missing::Missing;
+use crate::named::unnamed_block;
 use crate::space::Owner;
 use medfs_device::Cause;
 use medfs_format::compress::{Cluster, Compression, turn_back};
@@ -153,7 +153,7 @@ impl ClusterAt<'_> {
 
     /// The block in use that nobody names, and that is of one of its slots.
     fn theirs(&self, j: &mut Judgement<'_>, slot: usize) -> io::Result<Option<BlockAddr>> {
-        let unnamed = Missing(&mut j.image).unnamed_block(self.owner.behind(slot))?;
+        let unnamed = unnamed_block(&mut j.image, self.owner.behind(slot))?;
         Ok(unnamed.filter(|&addr| !j.space.is_claimed(&j.image.g, addr)))
     }
 

@@ -6,10 +6,11 @@
 
 use crate::evidence::owned_slots;
 use crate::finding::Code;
-use crate::head::{SECTOR, has_blank_head};
+use crate::head::SECTOR;
 use crate::maker::Maker;
-use crate::missing::Missing;
+use crate::named::{unnamed, unnamed_block};
 use crate::reach::Entry;
+use crate::slots::has_blank_head;
 use crate::space::Owner;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR};
@@ -61,7 +62,7 @@ impl Maker<'_, '_> {
         let extra = new.view::<RawInode>().slots(self.rules.flexible()).extra;
         let has_blocks = block.view::<RawInode>().has_nodes()
             || owned_slots(self, ino, &behind[extra..])?.are_addresses()
-            || Missing(&mut self.image).unnamed()?.blocks.contains_key(&ino);
+            || unnamed(&mut self.image)?.blocks.contains_key(&ino);
         block.0[..SECTOR].copy_from_slice(&new.0[..SECTOR]);
         let inode: &mut RawInode = block.view_mut();
         if has_blocks {
@@ -114,7 +115,7 @@ impl Maker<'_, '_> {
         place: &str,
     ) -> io::Result<()> {
         let first = Owner::slot(ino, 0, 0);
-        let Some(addr) = Missing(&mut self.image).unnamed_block(first)? else { return Ok(()) };
+        let Some(addr) = unnamed_block(&mut self.image, first)? else { return Ok(()) };
         let target = &self.image.cache.get(addr)?.0;
         let len = target.iter().position(|&byte| byte == 0).unwrap_or(target.len());
         let mut new = self.new_file(FileKind::Symlink, parent, name)?;

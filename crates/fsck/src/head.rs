@@ -9,33 +9,17 @@ use crate::judgement::Judgement;
 use crate::led::led_to;
 use crate::names::own_name;
 use crate::reach::Entry;
-use crate::space::{Kind, has_no_addresses, recorded};
+use crate::slots::{has_blank_head, has_no_addresses};
+use crate::space::{Kind, recorded};
 use crate::strays::look_again;
 use medfs_format::Ino;
-use medfs_format::node::{DEF_ADDRS_PER_INODE, FileKind, RawInode, footer};
+use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;
-use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
 
 /// What a device writes as a whole, in bytes.
 pub(crate) const SECTOR: usize = 512;
-
-/// Whether all of an inode before its addresses is zeros, or ones as of erased flash: its first sector was lost, and
-/// with it how it is divided.
-pub(crate) fn has_blank_head(inode: &RawInode) -> bool {
-    let head = &inode.as_bytes()[..offset_of!(RawInode, i_addr)];
-    [0, 0xff].iter().any(|blank| head.iter().all(|byte| byte == blank))
-}
-
-/// How many addresses an inode has; without its head it may have as many as any.
-pub(crate) fn most_addresses(inode: &RawInode, flexible: bool) -> usize {
-    if has_blank_head(inode) {
-        return DEF_ADDRS_PER_INODE;
-    }
-    let slots = inode.possible_slots(flexible).filter(|_| !has_no_addresses(inode));
-    slots.map_or(0, |slots| slots.addrs())
-}
 
 /// What tells whose an inode is, or was.
 pub(crate) struct Heads<'j, 'd>(pub(crate) &'j mut Judgement<'d>);

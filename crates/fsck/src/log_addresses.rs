@@ -10,7 +10,7 @@
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::log_node;
-use crate::space::has_no_addresses;
+use crate::slots::has_no_addresses;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::{ADDR_OFFSET, ADDRS_PER_BLOCK, RawInode, footer};

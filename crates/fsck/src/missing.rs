@@ -5,228 +5,22 @@
 //! the slot where a block or node was freed. So one counts as missing only where SIT calls it in use, no
 //! node at all names it, and its file has more blocks by its own count than were found: a hole that was
 //! made left neither. Where more speak for themselves than the file lacks, nobody knows which, and none comes back.
-//!
-//! Memory, where one file at least lacks blocks: while they are looked for, a bit for each block of the main area and
-//! each node id; then an entry for each block that nobody names, up to [`MAX_BLOCKS`].
 
 use crate::file::FileWalk;
 use crate::finding::{Code, counted};
-use crate::head::most_addresses;
-use crate::image::Image;
 use crate::judgement::mend;
-use crate::rebuild::{DOUBLE_INDIRECT, MAX_BLOCKS};
+use crate::named::unnamed;
+use crate::rebuild::DOUBLE_INDIRECT;
 use crate::remains::BELOW_INODE;
-use crate::space::{Owner, has_no_addresses};
-use crate::unnamed::{Slots, Unnamed, above, leave_single};
+use crate::space::Owner;
+use crate::unnamed::{Slots, above};
 use crate::walk::Walker;
-use foldhash::{HashSet, HashSetExt};
 use medfs_device::Cause;
 use medfs_format::compress::{Cluster, Compression};
-use medfs_format::node::{ADDRS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
+use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, XATTR_NODE_OFFSET, first_page, node_kind};
-use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, is_block};
+use medfs_format::{BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_block};
 use std::io;
-use std::ops::{Deref, DerefMut};
-
-/// What nodes name.
-struct Named {
-    blocks: Vec<u8>,
-    nids: Vec<u8>,
-    /// Blocks that more than one slot names.
-    twice: HashSet<BlockAddr>,
-}
-
-impl Named {
-    fn add(&mut self, image: &mut Image<'_>, nid: Nid, addr: BlockAddr) -> io::Result<()> {
-        let flexible = image.flexible();
-        let (main, max_nid) = (image.g.main_blkaddr, image.g.max_nid());
-        let block = image.cache.get(addr)?;
-        let at = footer(block);
-        if at.nid.get() != nid {
-            return Ok(());
-        }
-        let (addrs, nids): (&[_], &[_]) = match node_kind(at.node_offset()) {
-            _ if at.ino.get() == nid => {
-                let inode: &RawInode = block.view();
-                let extra = inode.possible_slots(flexible).map_or(0, |slots| slots.extra);
-                let addrs = if has_no_addresses(inode) { &[] } else { &inode.i_addr[extra..] };
-                set(&mut self.nids, inode.i_xattr_nid.get(), max_nid);
-                (addrs, &inode.i_nid)
-            }
-            NodeKind::Direct => (&block.view::<RawDirectNode>().addr, &[]),
-            NodeKind::Indirect => (&[], &block.view::<RawIndirectNode>().nid),
-            NodeKind::Inode | NodeKind::Xattr => (&[], &[]),
-        };
-        let end = (self.blocks.len() * 8) as u32;
-        for named in addrs.iter().map(|named| named.get()).filter(|named| named.wrapping_sub(main) < end) {
-            if test_bit(&self.blocks, (named - main) as usize) && self.twice.len() < MAX_BLOCKS {
-                self.twice.insert(named);
-            }
-            set_bit(&mut self.blocks, (named - main) as usize);
-        }
-        nids.iter().for_each(|named| set(&mut self.nids, named.get(), max_nid));
-        Ok(())
-    }
-}
-
-fn set(bits: &mut [u8], at: u32, end: u32) {
-    if at < end {
-        set_bit(bits, at as usize);
-    }
-}
-
-/// Looks for what is missing on a volume.
-pub(crate) struct Missing<'i, 'd>(pub(crate) &'i mut Image<'d>);
-
-impl<'d> Deref for Missing<'_, 'd> {
-    type Target = Image<'d>;
-    fn deref(&self) -> &Image<'d> {
-        self.0
-    }
-}
-
-impl DerefMut for Missing<'_, '_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0
-    }
-}
-
-impl Missing<'_, '_> {
-    /// The block in use that nobody names, of which the summary says that this slot has it; `None` where there is none,
-    /// or more than one.
-    pub(crate) fn unnamed_block(&mut self, owner: Owner) -> io::Result<Option<BlockAddr>> {
-        let Some(blocks) = self.unnamed()?.blocks.get(&owner.nid) else { return Ok(None) };
-        Ok(blocks.binary_search_by_key(&owner.ofs_in_node, |(slot, _)| *slot).ok().map(|at| blocks[at].1))
-    }
-
-    /// The node in use that nobody names, and which says that this is its place in the file.
-    pub(crate) fn unnamed_node(&mut self, ino: Ino, offset: u32) -> io::Result<Option<Nid>> {
-        let Some(nodes) = self.unnamed()?.nodes.get(&ino) else { return Ok(None) };
-        Ok(nodes.binary_search_by_key(&offset, |(place, _)| *place).ok().map(|at| nodes[at].1))
-    }
-
-    /// The node that is named at a place of a file, as its inode and the nodes on the way say; 0 where that is none.
-    pub(crate) fn named_at(&mut self, ino: Ino, offset: u32) -> io::Result<Nid> {
-        if offset == 0 || offset == XATTR_NODE_OFFSET {
-            return Ok(0);
-        }
-        let (nid, at) = match above(offset) {
-            Some((above, at)) => (self.named_at(ino, above)?, at),
-            None => {
-                (ino, BELOW_INODE.iter().position(|below| *below == offset).expect("it is below the inode"))
-            }
-        };
-        let addr = if self.g.is_nid(nid) { self.nat(nid)?.block_addr.get() } else { NULL_ADDR };
-        if !self.g.in_main(addr) {
-            return Ok(0);
-        }
-        let block = self.cache.get(addr)?;
-        Ok(match nid == ino {
-            true => block.view::<RawInode>().i_nid[at].get(),
-            // A damaged footer may name a place that no file has.
-            false => block.view::<RawIndirectNode>().nid.get(at).map_or(0, |nid| nid.get()),
-        })
-    }
-
-    /// What nobody names, looked for once in a pass.
-    pub(crate) fn unnamed(&mut self) -> io::Result<&Unnamed> {
-        if self.unnamed.is_none() {
-            self.unnamed = Some(self.find_unnamed()?);
-        }
-        Ok(self.unnamed.as_ref().expect("just found"))
-    }
-
-    fn find_unnamed(&mut self) -> io::Result<Unnamed> {
-        let mut named = Named {
-            blocks: vec![0; self.g.segment_count_main as usize * VALID_MAP_SIZE],
-            nids: vec![0; (self.g.max_nid() as usize).div_ceil(8)],
-            twice: HashSet::new(),
-        };
-        self.each_entry(&mut |image, nid, _, addr| named.add(image, nid, addr))?;
-        let mut found = Unnamed { twice: std::mem::take(&mut named.twice), ..Unnamed::default() };
-        self.each_entry(&mut |image, nid, ino, addr| {
-            let at = *footer(image.cache.get(addr)?);
-            let is_own = (at.nid.get(), at.ino.get()) == (nid, ino) && nid != ino;
-            if is_own && !test_bit(&named.nids, nid as usize) && image.is_valid(addr)? {
-                found.nodes.entry(ino).or_default().push((at.node_offset(), nid));
-            }
-            Ok(())
-        })?;
-        for nodes in found.nodes.values_mut() {
-            nodes.sort_unstable();
-            leave_single(nodes, |(place, _)| u64::from(*place));
-        }
-        self.find_unnamed_blocks(&named, &mut found)?;
-        Ok(found)
-    }
-
-    /// The nodes that the NAT leads to: each with its inode, and its block.
-    fn each_entry(
-        &mut self,
-        each: &mut dyn FnMut(&mut Image<'_>, Nid, Ino, BlockAddr) -> io::Result<()>,
-    ) -> io::Result<()> {
-        for index in 0..self.g.nat_blocks() {
-            for (nid, entry) in self.nodes_in(index)? {
-                let addr = entry.block_addr.get();
-                if self.g.in_main(addr) {
-                    each(self.0, nid, entry.ino.get(), addr)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn find_unnamed_blocks(&mut self, named: &Named, found: &mut Unnamed) -> io::Result<()> {
-        let mut count = 0;
-        for segno in 0..self.g.segment_count_main {
-            let entry = self.sit(segno)?;
-            let Some(sum) = self.data_summary(segno, entry.seg_type())? else { continue };
-            for at in 0..BLOCKS_PER_SEG as usize {
-                let bit = segno as usize * BLOCKS_PER_SEG as usize + at;
-                let (owner, nid) = (sum.entries[at], sum.entries[at].nid.get());
-                let is_unnamed = test_bit(&entry.valid_map, at) && !test_bit(&named.blocks, bit);
-                if !is_unnamed || !self.g.is_nid(nid) || self.nat(nid)?.version != owner.version {
-                    continue;
-                }
-                if let Some(ino) = self.ino_of_slot(nid, owner.ofs_in_node.get())?
-                    && count < MAX_BLOCKS
-                {
-                    let blocks = found.blocks.entry(nid).or_default();
-                    if blocks.is_empty() {
-                        found.holders.entry(ino).or_default().push(nid);
-                    }
-                    blocks.push((owner.ofs_in_node.get(), self.g.seg_start(segno) + at as u32));
-                    count += 1;
-                }
-            }
-        }
-        for blocks in found.blocks.values_mut() {
-            blocks.sort_unstable();
-            leave_single(blocks, |(slot, _)| u64::from(*slot));
-        }
-        found.holders.values_mut().for_each(|nids| nids.sort_unstable());
-        Ok(())
-    }
-
-    /// Whose a slot for addresses is; `None` where no such node is there.
-    fn ino_of_slot(&mut self, nid: Nid, slot: u16) -> io::Result<Option<Ino>> {
-        let (entry, flexible) = (self.nat(nid)?, self.flexible());
-        let addr = entry.block_addr.get();
-        if !self.g.in_main(addr) {
-            return Ok(None);
-        }
-        let block = self.cache.get(addr)?;
-        let at = footer(block);
-        let slots = match node_kind(at.node_offset()) {
-            _ if (at.nid.get(), at.ino.get()) != (nid, entry.ino.get()) => 0,
-            _ if at.ino.get() == nid => most_addresses(block.view(), flexible),
-            NodeKind::Direct => ADDRS_PER_BLOCK,
-            _ => 0,
-        };
-        Ok((usize::from(slot) < slots).then_some(entry.ino.get()))
-    }
-}
 
 impl Walker<'_, '_> {
     /// Brings back nodes and addresses that a file lacks, which `counts` so many blocks as its own.
@@ -243,7 +37,7 @@ impl Walker<'_, '_> {
         // A file that has more than it counts has no count that anything could be told by.
         let most = if counts > f.blocks { counts } else { u64::MAX };
         let last_page = f.last_page;
-        let nodes = Missing(&mut self.image).unnamed()?.nodes.get(&f.ino).cloned().unwrap_or_default();
+        let nodes = unnamed(&mut self.image)?.nodes.get(&f.ino).cloned().unwrap_or_default();
         for (offset, nid) in nodes {
             if offset != XATTR_NODE_OFFSET && !self.space.nid_reached(nid) {
                 self.bring_node(f, inode, (offset, nid), most)?;
@@ -360,15 +154,14 @@ impl Walker<'_, '_> {
 
     /// The blocks that slots of the file's nodes lack, which name nothing.
     fn lacking(&mut self, f: &FileWalk, inode: &RawInode) -> io::Result<Vec<(Nid, Slots)>> {
-        let holders = Missing(&mut self.image).unnamed()?.holders.get(&f.ino).cloned().unwrap_or_default();
+        let holders = unnamed(&mut self.image)?.holders.get(&f.ino).cloned().unwrap_or_default();
         let mut lacking = Vec::new();
         for nid in holders {
             if !self.is_taken(f, nid)? {
                 continue;
             }
             let slots = self.slots_of(f, inode, nid)?;
-            let mut blocks =
-                Missing(&mut self.image).unnamed()?.blocks.get(&nid).cloned().unwrap_or_default();
+            let mut blocks = unnamed(&mut self.image)?.blocks.get(&nid).cloned().unwrap_or_default();
             blocks.retain(|(slot, addr)| {
                 let is_free = slots.get(usize::from(*slot)) == Some(&NULL_ADDR);
                 is_free && !self.space.is_claimed(&self.image.g, *addr)

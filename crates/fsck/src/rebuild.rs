@@ -7,7 +7,10 @@
 //! Memory: an entry for each block of a direct node that is lost, of which one pass takes [`MAX_BLOCKS`].
 
 use crate::image::Image;
-use crate::space::{has_no_addresses, is_of_slot};
+use crate::named::{MAX_BLOCKS, find_unnamed};
+use crate::slots::has_no_addresses;
+use crate::space::is_of_slot;
+use crate::unnamed::Unnamed;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
@@ -16,8 +19,6 @@ use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_DATA};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use std::io;
 
-/// Blocks of lost nodes taken up in one pass.
-pub(crate) const MAX_BLOCKS: usize = 1 << 22;
 /// Place of the double indirect node in a file's tree.
 pub(crate) const DOUBLE_INDIRECT: u32 = 5 + 2 * NIDS_PER_BLOCK as u32;
 
@@ -151,6 +152,8 @@ impl Image<'_> {
     fn find_lost_blocks(&mut self) -> io::Result<HashMap<Nid, Vec<(u16, BlockAddr)>>> {
         let mut lost: HashMap<Nid, Vec<(u16, BlockAddr)>> = HashMap::new();
         let mut asked: HashMap<Nid, bool> = HashMap::new();
+        // Not kept: nodes that are mended on the walk name more.
+        let mut others = None;
         let mut count = 0;
         self.all_summaries = true;
         for segno in 0..self.g.segment_count_main {
@@ -181,8 +184,9 @@ impl Image<'_> {
                         is_lost
                     }
                 };
-                if is_lost && self.nat(nid)?.version == owner.version {
-                    let block = self.g.seg_start(segno) + at as u32;
+                let block = self.g.seg_start(segno) + at as u32;
+                let is_now = is_lost && self.nat(nid)?.version == owner.version;
+                if is_now && !is_anothers(self, &mut others, block)? {
                     lost.entry(nid).or_default().push((owner.ofs_in_node.get(), block));
                     count += 1;
                 }
@@ -208,4 +212,12 @@ impl Image<'_> {
         let sum: &RawSummaryBlock = self.cache.get(addr)?.view();
         Ok((sum.footer.entry_type == SUM_TYPE_DATA).then(|| Box::new(sum.clone())))
     }
+}
+
+/// Whether a block is not the lost node's that its summary names ([`Unnamed::is_anothers`]).
+fn is_anothers(image: &mut Image<'_>, found: &mut Option<Unnamed>, block: BlockAddr) -> io::Result<bool> {
+    if found.is_none() {
+        *found = Some(find_unnamed(image)?);
+    }
+    Ok(found.as_ref().is_some_and(|found| found.is_anothers(block)))
 }

@@ -2,8 +2,8 @@
 //! what says that it was in it goes back to it ([`crate::lost`]).
 
 use crate::finding::Code;
-use crate::head::has_blank_head;
 use crate::reach::{Verdict, Via};
+use crate::slots::has_blank_head;
 use crate::walk::Walker;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;

@@ -7,6 +7,7 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::quota::Usage;
+use crate::slots::has_no_addresses;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::Cause;
 use medfs_format::node::{self, RawDirectNode, RawInode};
@@ -463,14 +464,4 @@ fn holds(image: &mut Image<'_>, sum: &RawSummary, addr: BlockAddr, is_node: bool
         NodeKind::Indirect | NodeKind::Xattr => None,
     };
     Ok(held == Some(addr))
-}
-
-/// Whether an inode's address slots hold something other than addresses.
-pub(crate) fn has_no_addresses(inode: &RawInode) -> bool {
-    use medfs_format::node::{FileKind, Inline};
-    inode.inline().intersects(Inline::DATA | Inline::DENTRY)
-        || !matches!(
-            FileKind::from_mode(inode.i_mode.get()),
-            Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)
-        )
 }

@@ -8,7 +8,7 @@
 use crate::finding::{Code, Findings};
 use crate::image::{Curseg, Image, Stop};
 use crate::pack::empty_summary;
-use crate::space::has_no_addresses;
+use crate::slots::has_no_addresses;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::node::{RawDirectNode, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};

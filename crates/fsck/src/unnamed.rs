@@ -1,4 +1,4 @@
-//! What nobody names, of the blocks and nodes that are in use ([`crate::missing`]).
+//! What nobody names, of the blocks and nodes that are in use ([`crate::named`]).
 
 use foldhash::{HashMap, HashSet};
 use medfs_format::node::NIDS_PER_BLOCK;
@@ -14,7 +14,7 @@ const DOUBLE: u32 = 5 + 2 * N;
 /// Slots of a node, each with the block that is its own.
 pub(crate) type Slots = Vec<(u16, BlockAddr)>;
 
-/// What is in use and named by nobody.
+/// What is in use and named by nobody, or by others than it says.
 #[derive(Default)]
 pub(crate) struct Unnamed {
     /// Blocks that more than one slot names.
@@ -25,6 +25,29 @@ pub(crate) struct Unnamed {
     pub(crate) holders: HashMap<Ino, Vec<Nid>>,
     /// Nodes by their file, each with its place there, in the order of these.
     pub(crate) nodes: HashMap<Ino, Vec<(u32, Nid)>>,
+    /// The slot that names a block, where the summary names another one.
+    pub(crate) disputed: HashMap<BlockAddr, (Nid, u16)>,
+}
+
+impl Unnamed {
+    /// The block in use that nobody names, of which the summary says that this slot has it; `None` where there is none,
+    /// or more than one.
+    pub(crate) fn block_of(&self, nid: Nid, slot: u16) -> Option<BlockAddr> {
+        let blocks = self.blocks.get(&nid)?;
+        blocks.binary_search_by_key(&slot, |(slot, _)| *slot).ok().map(|at| blocks[at].1)
+    }
+
+    /// The node in use that nobody names, and which says that this is its place in the file.
+    pub(crate) fn node_at(&self, ino: Ino, offset: u32) -> Option<Nid> {
+        let nodes = self.nodes.get(&ino)?;
+        nodes.binary_search_by_key(&offset, |(place, _)| *place).ok().map(|at| nodes[at].1)
+    }
+
+    /// Whether a block is another slot's than its summary says: one names it that has no other.
+    pub(crate) fn is_anothers(&self, addr: BlockAddr) -> bool {
+        let Some(&(nid, slot)) = self.disputed.get(&addr) else { return false };
+        self.block_of(nid, slot).is_none()
+    }
 }
 
 /// Takes out what two have a claim to.

@@ -17,7 +17,7 @@ use crate::judgement::{Judgement, mend};
 use crate::mend::Held;
 use crate::names::own_name;
 use crate::reach::{Entry, Links, Pending, Verdict, Via};
-use crate::space::{Owner, has_no_addresses};
+use crate::space::Owner;
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::dentry::{HIDDEN_DIR, HIDDEN_LIST};
@@ -246,7 +246,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         if self.has_zones() && kind == FileKind::Regular {
             f.region = Some(Region::of(&f, inode, self.rules.flexible()));
         }
-        if has_no_addresses(inode) {
+        if crate::slots::has_no_addresses(inode) {
             self.inline(&mut f, inode)?;
         } else {
             self.addresses(&mut f, inode, cluster)?;

@@ -168,8 +168,14 @@ impl Known {
         #[allow(unsafe_code)]
         let synced = unsafe {
             let (protection, offset) = (libc::PROT_READ | libc::PROT_WRITE, (at * PAGE) as i64);
-            let map =
-                libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), offset);
+            let map = libc::mmap64(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                offset,
+            );
             if map == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }

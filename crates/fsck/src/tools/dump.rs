@@ -16,7 +16,7 @@ use crate::inode::Rules;
 use crate::log;
 use crate::medium::Medium;
 use crate::names::right_place;
-use crate::space::has_no_addresses;
+use crate::slots::has_no_addresses;
 use medfs_codec::CodecTag;
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::CpFlags;
