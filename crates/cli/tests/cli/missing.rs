@@ -2,15 +2,16 @@
 
 use crate::common::*;
 use crate::damaged::{is_inode, stderr};
-use medfs::{Files, RenameFlags};
+use medfs::{Files, MountOptions, RenameFlags, SystemClock, Volume};
 use medfs_device::read_block;
 use medfs_format::dentry::{Area, AreaLayout};
-use medfs_format::node::FileKind;
-use medfs_format::superblock::RawSuperblock;
+use medfs_format::node::{Advise, FileKind, RawInode};
+use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 const FILES: usize = 401;
 
@@ -326,4 +327,53 @@ fn where_a_salvage_may_find_more_get_and_ls_say_so() {
     assert!(text.contains("/outer/other: its inode cannot be read") && is_hinted, "{text}");
     let text = error(1, medfs().arg("ls").arg(s.image()).arg("/outer"));
     assert!(text.contains(&format!("medfs ls: {rebuilds}\n")), "{text}");
+}
+
+/// The target of an encrypted link is ciphertext, and no path.
+#[test]
+fn encrypted_files_and_links_are_named_as_such() {
+    let s = plain();
+    with_engine(&s.image(), true, |v| {
+        let file = make(v, v.root(), "secret", FileKind::Regular);
+        v.write(file, 0, &[7; 9000]).unwrap();
+        v.symlink(v.root(), b"inline", b"ciphertext", 0, 0).unwrap();
+        v.symlink(v.root(), b"open", b"plain text", 0, 0).unwrap();
+    });
+    for name in ["secret", "inline"] {
+        let encrypt = |block: &mut Block| block.view_mut::<RawInode>().i_advise |= Advise::ENCRYPT.bits();
+        assert!(damage(&s.image(), |b| is_inode(b, name), encrypt) > 0);
+    }
+    let image = fs::File::options().write(true).open(s.image()).unwrap();
+    for copy in 0..2 {
+        let at = (copy * BLOCK_SIZE + 1024 + std::mem::offset_of!(RawSuperblock, feature)) as u64;
+        image.write_all_at(&Feature::ENCRYPT.bits().to_le_bytes(), at).unwrap();
+    }
+    let told = "it is encrypted, and medfs cannot decrypt: the kernel's f2fs reads it with its key";
+    for (args, to) in [(&["-r", "--json"][..], "r"), (&["--salvage", "--json"], "salvage")] {
+        let mut command = medfs();
+        command.arg("get").args(args).arg(s.image());
+        if to == "r" {
+            command.arg("/");
+        }
+        let assert = command.arg(s.path(to)).assert().code(1);
+        let json: serde_json::Value = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+        let reasons: Vec<(&str, &str)> = json["failed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|failure| (failure["path"].as_str().unwrap(), failure["reason"].as_str().unwrap()))
+            .collect();
+        let reason = |path: &str| reasons.iter().find(|(other, _)| *other == path).map(|(_, reason)| *reason);
+        assert_eq!(reason("/secret"), Some(told), "{json}");
+        let link = format!("the link's target cannot be read: {told}");
+        assert_eq!(reason("/inline"), Some(&link[..]), "{json}");
+        assert_eq!(reasons.len(), 2, "{json}");
+        assert!(fs::symlink_metadata(s.path(to).join("inline")).is_err());
+        assert_eq!(fs::read_link(s.path(to).join("open")).unwrap(), Path::new("plain text"));
+    }
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let v = Volume::open(Arc::new(open(&s.image())), options, Arc::new(SystemClock)).unwrap();
+    let ino = |name: &[u8]| v.lookup(v.root(), name).unwrap().ino;
+    assert_eq!(v.readlink(ino(b"inline")).unwrap_err().errno(), 95);
+    assert_eq!(v.read(ino(b"secret"), 0, &mut [0; 9]).unwrap_err().errno(), 95);
 }

@@ -87,11 +87,17 @@ impl Content {
 
     /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
     pub(crate) fn check_readable_content(&self, inode: &Inode) -> Result<()> {
-        let unknown = inode.raw(|r| {
-            let clusters = r.compression().is_some() && !self.has_compression();
-            r.advise().contains(Advise::ENCRYPT) || clusters
-        });
-        if unknown { Err(Posix::NotSupported.into()) } else { Ok(()) }
+        let (encrypted, clusters) =
+            inode.raw(|r| (r.advise().contains(Advise::ENCRYPT), r.compression().is_some()));
+        if encrypted {
+            let text = "it is encrypted, and medfs cannot decrypt: the kernel's f2fs reads it with its key";
+            return Err(Error::Incompatible(text.into()));
+        }
+        if clusters && !self.has_compression() {
+            let text = "it is compressed, on a volume without the feature compression";
+            return Err(Error::Incompatible(text.into()));
+        }
+        Ok(())
     }
 
     fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) {

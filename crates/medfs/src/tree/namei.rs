@@ -283,6 +283,7 @@ impl Tree {
         }
         let state = inode.lock.read();
         inode.check_alive(&state)?;
+        self.check_readable_content(&inode)?;
         let size = usize::try_from(inode.size()).unwrap_or(usize::MAX);
         if size > BLOCK_SIZE {
             return Err(FormatError::corrupt(Structure::Symlink, ino, "i_size", size).into());
