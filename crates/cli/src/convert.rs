@@ -2,7 +2,7 @@
 
 use crate::args::{ConvertArgs, ImportArgs};
 use crate::databases::Databases;
-use crate::fsck::checked;
+use crate::fsck_turns::checked;
 use crate::words::{count, grouped};
 use crate::{damaged, exit, json, output, progress, survivor, target, undo};
 use anyhow::{Context, Result, bail};

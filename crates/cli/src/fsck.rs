@@ -1,23 +1,22 @@
 //! `medfs fsck`: checks a volume, and repairs it if asked.
 //!
-//! A repair also opens and closes the volume, which replays what was fsynced after the last checkpoint and
-//! frees orphans: `fsck.f2fs` leaves that to the kernel. Both take turns until nothing is left, so that one
-//! run is enough. What a repair will cost is said before anything is written; with `--undo` all of it can be
+//! What a repair will cost is said before anything is written ([`crate::fsck_turns`]); with `--undo` all of it can be
 //! taken back.
 
 use crate::exit::{self, Coded};
-use crate::fsck_advice::{advice, waits_for_memory};
+use crate::fsck_advice::{advice, is_sound_but_for_memory, waits_for_memory};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
-use crate::fsck_replay::{self, LooseEnds, closed, tie_up};
+use crate::fsck_replay::LooseEnds;
+use crate::fsck_turns::{Mended, found_on, rehearse, replays, take_turns};
 use crate::get::map;
-use crate::{findings, json, log, nvram, output, progress, survivor, target, undo, words};
-use anyhow::{Context, Result, anyhow};
-use medfs::PastDamage;
+use crate::{findings, json, log, output, survivor, target, undo, words};
+use anyhow::{Context, Result};
+use medfs::Survivor;
 use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
-use medfs_fsck::{Code, Options, RepairError, Report, check, repair_found};
+use medfs_fsck::{Code, Report};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io;
@@ -37,15 +36,15 @@ The content of files is not checked, as F2FS has no checksums for it.
 Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left,
 8 if it could not be checked, 16 for wrong arguments.";
 
-/// Turns of repair and roll-forward before they are given up.
-const TURNS: usize = 4;
-
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Outcome<'a> {
     image: String,
     /// What was wrong at first.
     found: &'a Report,
+    /// What only the checks found after what was fsynced had been replayed, where there was some.
+    #[serde(skip_serializing_if = "<[Report]>::is_empty")]
+    found_later: &'a [Report],
     /// What is wrong after the repair, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<&'a Report>,
@@ -59,16 +58,6 @@ struct Outcome<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     undo_blocks: Option<u64>,
     exit: u8,
-}
-
-/// What a repair came to.
-#[derive(Default)]
-struct Mended {
-    left: Report,
-    ends: LooseEnds,
-    changed: bool,
-    unfinished: Option<String>,
-    undo_blocks: Option<u64>,
 }
 
 /// `medfs fsck`
@@ -112,21 +101,10 @@ fn prepare(image: &Path, dev: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-/// Checks a device, with a bar.
-pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
-    let bar = progress::share("checking", PROGRESS_STEPS);
-    let report =
-        check(dev, &Options::default(), &mut |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64))
-            .with_context(|| format!("cannot check {}", image.display()))?;
-    bar.finish_and_clear();
-    Ok(report)
-}
-
 fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
     prepare(&args.image, &**dev)?;
     undo::if_ended("fsck", "nothing was changed");
-    let mut report = checked(&args.image, &**dev)?;
-    fsck_replay::foresee(dev, &mut report);
+    let report = found_on(&args.image, dev)?;
     let code = if report.asks_for_repair() { exit::FSCK_ERRORS_LEFT } else { exit::SUCCESS };
     if args.json {
         print_json(&args.image, &report, None, code)?;
@@ -139,9 +117,7 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
         outln!("{}", after_checkpoint(report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
-        let unchecked = if waits_for_memory(&report) { "not checked: " } else { "" };
-        let advice = advice(&report, &**dev, &args.image);
-        outln!("{}: NOT CLEAN, {unchecked}{advice}", args.image.display());
+        outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &**dev, &args.image));
     }
     Ok(code)
 }
@@ -158,8 +134,6 @@ fn after_checkpoint(files: u64) -> String {
     }
 }
 
-const PROGRESS_STEPS: u64 = 1000;
-
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
     let past_map = |dev, what: &mut dyn FnMut(target::Target) -> Result<Mended>| {
@@ -170,8 +144,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         if let Some(file) = &args.undo {
             check_undo(file, &args.image, &*dev)?;
         }
-        let mut found = checked(&args.image, &*dev)?;
-        fsck_replay::foresee(&dev, &mut found);
+        let found = found_on(&args.image, &dev)?;
         let refused = refusal(args, &*dev, &found);
         Ok((found, refused))
     })?;
@@ -187,12 +160,24 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         }
         return Ok(code);
     }
+    if args.preen && waits_for_memory(&found) {
+        return leave_to_mount(args, &found);
+    }
+    if replays(args, &found) {
+        let rehearsed = past_map(dev.clone(), &mut |dev| rehearse(args, dev, found.clone()))?;
+        if !args.json {
+            print_rehearsed(args, &found, &rehearsed);
+        }
+    }
+    undo::if_ended("fsck", half_way(args));
+    let mut turns =
+        |dev: target::Target| take_turns(args, &dev, found.clone(), Survivor::Auto, &half_way(args));
     let mended = match &args.undo {
-        None => past_map(dev, &mut |dev| take_turns(args, &dev, found.clone()))?,
+        None => past_map(dev, &mut turns)?,
         Some(file) => {
             // It keeps what the device holds, also where the map calls that bad.
             let kept = Arc::new(open_undo(args, file, dev)?);
-            let mended = past_map(kept.clone(), &mut |over| take_turns(args, &over, found.clone()))?;
+            let mended = past_map(kept.clone(), &mut |over| turns(over))?;
             let blocks = kept.finish().with_context(|| format!("cannot finish {}", file.display()))?;
             Mended { undo_blocks: Some(blocks), ..mended }
         }
@@ -213,10 +198,23 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     Ok(code)
 }
 
+/// At boot a volume whose fsyncs lie in an NVRAM, and which is sound but for that, is what its mount expects.
+fn leave_to_mount(args: &FsckArgs, found: &Report) -> Result<u8> {
+    match args.json {
+        true => print_json(&args.image, found, None, exit::SUCCESS)?,
+        false => {
+            outln!("{}: left to the mount, which brings the fsyncs in the NVRAM back", args.image.display())
+        }
+    }
+    Ok(exit::SUCCESS)
+}
+
 /// Why a volume is left as it is, and what helps.
 fn refusal(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report) -> Option<(&'static str, String)> {
     let advice = || advice(found, dev, &args.image);
-    if waits_for_memory(found) && args.nvram.is_none() {
+    // At boot the mount will have the memory.
+    let is_for_mount = args.preen && is_sound_but_for_memory(found);
+    if waits_for_memory(found) && args.nvram.is_none() && !is_for_mount {
         return Some(("fsyncs may lie in an NVRAM", advice()));
     }
     if found.has(Code::Truncated) {
@@ -228,59 +226,6 @@ fn refusal(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report) -> Option<(&'
     let log = found.asks_for_repair().then(|| survivor::waiting(dev)).flatten()?;
     let advice = format!("mount the volume first or, where that fails, move {} away", log.display());
     Some(("that makes void what a daemon acknowledged before it was killed", advice))
-}
-
-/// Repairs, rolls forward and frees orphans, until nothing is left of either.
-fn take_turns(args: &FsckArgs, dev: &target::Target, found: Report) -> Result<Mended> {
-    undo::if_ended("fsck", half_way(args));
-    let mut mended = Mended { left: found, ..Mended::default() };
-    if let Some(place) = args.nvram.as_ref().filter(|_| waits_for_memory(&mended.left)) {
-        let volume = nvram::replay(place, dev, &args.image)?;
-        let given_up_of_nvram =
-            PastDamage::of(&volume).unrecovered().into_iter().map(|(_, what)| what).collect();
-        mended.ends.add(LooseEnds { given_up_of_nvram, ..closed(volume, &args.image)? });
-        mended.changed = true;
-        mended.left = checked(&args.image, &**dev)?;
-    }
-    for turn in 1..=TURNS {
-        let bar = progress::share("repairing", PROGRESS_STEPS);
-        let repair = repair_found(&**dev, mended.left, &Options::default(), &mut |done| {
-            bar.set_position((done * PROGRESS_STEPS as f64) as u64)
-        })
-        .map_err(|error| not_repaired(args, &error))?;
-        bar.finish_and_clear();
-        mended.changed |= repair.changed;
-        (mended.left, mended.unfinished) = (repair.after, repair.unfinished);
-        let log = mended.left.log_to_replay;
-        if !mended.left.is_clean() || (log.nodes == 0 && mended.left.orphans == 0) {
-            break;
-        }
-        if args.preen && fsck_replay::foresee(dev, &mut mended.left) {
-            mended.unfinished = Some("left as it is: a roll-forward would drop what was fsynced".into());
-            break;
-        }
-        let ends = tie_up(dev, &args.image, log.inodes)?;
-        mended.changed |= ends != LooseEnds::default();
-        mended.ends.add(ends);
-        mended.left = checked(&args.image, &**dev)?;
-        if mended.left.worst().is_none() {
-            break;
-        }
-        if turn == TURNS && !mended.left.is_clean() {
-            let left = words::count(mended.left.findings.len() as u64, "finding");
-            mended.unfinished = Some(format!("left after {TURNS} turns of repair and roll-forward: {left}"));
-        }
-    }
-    Ok(mended)
-}
-
-/// That a repair failed, and whether it ended in the middle.
-fn not_repaired(args: &FsckArgs, error: &RepairError) -> anyhow::Error {
-    let image = args.image.display();
-    match error {
-        RepairError::Io(_) => anyhow!("cannot repair {image}: {error}; {}", half_way(args)),
-        RepairError::Unsupported(_) => anyhow!("cannot repair {image}: {error}"),
-    }
 }
 
 /// What is told of a repair that the user or an error ends.
@@ -296,6 +241,25 @@ fn half_way(args: &FsckArgs) -> String {
 
 fn take_back_hint(file: &Path, image: &Path) -> String {
     hint(format_args!("medfs fsck --restore {} {}", quote::path(file), quote::path(image)))
+}
+
+/// What a repair will give up of the log and of a memory, and what only the checks behind their replay found.
+fn print_rehearsed(args: &FsckArgs, found: &Report, rehearsed: &Mended) {
+    let LooseEnds { given_up, given_up_because, given_up_of_nvram, .. } = &rehearsed.ends;
+    if let Some(reason) = given_up_because {
+        let files = words::count(*given_up, "file");
+        outln!(
+            "a repair will leave out what is damaged of the fsyncs of {files} since the last checkpoint: {reason}"
+        );
+    }
+    for what in given_up_of_nvram {
+        outln!("a repair will drop of the NVRAM: {what}");
+    }
+    for later in rehearsed.later_than(found) {
+        outln!("after what was fsynced is replayed:");
+        findings::print(&later, args.verbose);
+        print_costs(&later);
+    }
 }
 
 fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
@@ -318,6 +282,10 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
         findings::print(left, args.verbose);
     }
     print_lost(found, "lost: ");
+    mended.later_than(found).iter().for_each(|later| print_lost(later, "lost: "));
+    if args.preen && left.log_to_replay.nodes > 0 {
+        outln!("{}", after_checkpoint(left.log_to_replay.inodes));
+    }
     let state = if code == exit::FSCK_REPAIRED { "repaired" } else { state(left) };
     print_counts(&args.image, left, state);
     if code == exit::FSCK_ERRORS_LEFT {
@@ -428,9 +396,6 @@ fn state(report: &Report) -> &'static str {
 
 fn print_counts(image: &Path, r: &Report, state: &str) {
     let image = image.display();
-    if waits_for_memory(r) {
-        return;
-    }
     // Not even the root directory was reached.
     if r.directories == 0 {
         outln!("{image}: {state}, its files cannot be counted");
@@ -449,6 +414,7 @@ fn print_json(image: &Path, found: &Report, mended: Option<&Mended>, exit: u8) -
     let outcome = Outcome {
         image,
         found,
+        found_later: mended.map_or(&[], |m| &m.later),
         left: mended.map(|m| &m.left),
         ends: mended.map_or_else(LooseEnds::default, |m| m.ends.clone()),
         changed: mended.is_some_and(|m| m.changed),

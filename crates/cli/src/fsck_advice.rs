@@ -13,7 +13,10 @@ pub(crate) fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> St
         copies_what_is_left(image)
     } else if waits_for_memory(report) {
         let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
-        nvram::ways(&place, image)
+        match is_sound_but_for_memory(report) {
+            true => nvram::ways(&place, image),
+            false => format!("{} repairs it and brings them back", nvram::repair(&place, image)),
+        }
     } else {
         way_out(image, report)
     }
@@ -50,7 +53,12 @@ fn way_out(image: &Path, report: &Report) -> String {
     format!("copy the files first, {copy}, then {repair}")
 }
 
-/// Whether nothing was looked into, as fsyncs may lie in an NVRAM.
+/// Whether fsyncs of the volume may lie in an NVRAM.
 pub(crate) fn waits_for_memory(report: &Report) -> bool {
     report.has(Code::NvramPending)
+}
+
+/// Whether nothing else is wrong than that fsyncs may lie in an NVRAM.
+pub(crate) fn is_sound_but_for_memory(report: &Report) -> bool {
+    waits_for_memory(report) && report.findings.iter().all(|finding| finding.code == Code::NvramPending)
 }

@@ -18,11 +18,11 @@ pub(crate) struct FsckArgs {
     pub(crate) preen: bool,
     /// Save every block that the repair changes to FILE, for --restore. FILE is a new one, or that of an interrupted
     /// repair of this volume
-    #[arg(long, value_name = "FILE", requires = "repair", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "repair", conflicts_with = "preen", value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
     /// The NVRAM that holds fsyncs of the volume: replay them first, except for what is damaged there. The NVRAM
     /// is not changed
-    #[arg(long, value_name = "PATH[@OFFSET+SIZE]", requires = "repair", value_parser = place, value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "PATH[@OFFSET+SIZE]", requires = "repair", conflicts_with = "preen", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) nvram: Option<NvramPlace>,
     /// Undo a repair: write back the blocks that --undo saved to this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "dry_run"], value_hint = ValueHint::FilePath)]

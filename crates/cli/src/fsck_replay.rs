@@ -65,9 +65,14 @@ pub(crate) fn foresee(dev: &target::Target, report: &mut Report) -> bool {
 /// Rolls fsynced inodes forward and frees orphans, by opening the volume. Of a log that is damaged what can be replayed
 /// is kept; one that cannot be read is given up: the volume then is that of the last checkpoint. `logged`: inodes in
 /// the log.
-pub(crate) fn tie_up(dev: &target::Target, image: &Path, logged: u64) -> Result<LooseEnds> {
+pub(crate) fn tie_up(
+    dev: &target::Target,
+    image: &Path,
+    logged: u64,
+    survivor: Survivor,
+) -> Result<LooseEnds> {
     let open = |recover| {
-        let options = MountOptions { recover, ..MountOptions::default() };
+        let options = MountOptions { recover, survivor: survivor.clone(), ..MountOptions::default() };
         target::open_volume(dev.clone(), image, options)
     };
     let mut ends = LooseEnds::default();

@@ -29,6 +29,7 @@ mod fsck_args;
 mod fsck_costs;
 mod fsck_helper;
 mod fsck_replay;
+mod fsck_turns;
 mod generate;
 mod get;
 mod habits;

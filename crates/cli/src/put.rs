@@ -2,7 +2,7 @@
 
 use crate::args::PutArgs;
 use crate::exit::Coded;
-use crate::fsck::checked;
+use crate::fsck_turns::checked;
 use crate::{exit, progress, size, target, undo, words};
 use anyhow::{Context, Result, bail};
 use medfs::{Ino, Volume};

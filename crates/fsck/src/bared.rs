@@ -58,7 +58,7 @@ pub fn repair_without_names(
     if before.is_final() {
         return Ok(bared);
     }
-    supported(dev)?;
+    supported(dev, options)?;
     if before.has(Code::LogNode) || before.has(Code::LogUnkept) {
         bared.log_gaps = log_gap::bridge(dev, before.has(Code::LogUnkept))?;
     }

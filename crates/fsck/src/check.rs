@@ -32,11 +32,22 @@ pub(crate) const MAX_ROUNDS: usize = 16;
 pub struct Options {
     /// Findings kept; the rest is counted.
     pub max_findings: usize,
+    /// Whether a volume whose fsyncs lie in an NVRAM is taken as of its last checkpoint, over which a repair keeps
+    /// them to be replayed. Otherwise that is a fatal finding.
+    pub past_nvram: bool,
+}
+
+impl Options {
+    /// A device, as these look at it.
+    fn medium<'d>(&self, dev: &'d dyn BlockDevice) -> Medium<'d> {
+        let medium = Medium::lenient(dev);
+        if self.past_nvram { medium.of_last_checkpoint() } else { medium }
+    }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { max_findings: 10_000 }
+        Options { max_findings: 10_000, past_nvram: false }
     }
 }
 
@@ -151,7 +162,7 @@ pub fn repair_found(
     if before.is_final() {
         return Ok(Repair::none(before));
     }
-    supported(dev)?;
+    supported(dev, options)?;
     let (mut after, mut unfinished) = (before.clone(), None);
     for round in 1..=MAX_ROUNDS {
         let (mended, ends) = pass(dev, options, Mend::All, progress)?;
@@ -172,7 +183,7 @@ pub fn repair_found(
         }
     }
     if unfinished.is_some() && !after.is_clean() {
-        match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+        match Image::load(options.medium(dev), &mut Findings::new(0)) {
             Ok(mut image) => pack::note_errors(&mut image)?,
             Err(Stop::Io(e)) => return Err(e.into()),
             Err(Stop::Fatal) => {}
@@ -182,9 +193,9 @@ pub fn repair_found(
 }
 
 /// Refuses volumes whose allocation rules a repair would break.
-pub(crate) fn supported(dev: &dyn BlockDevice) -> Result<(), RepairError> {
+pub(crate) fn supported(dev: &dyn BlockDevice, options: &Options) -> Result<(), RepairError> {
     let mut findings = Findings::new(0);
-    let image = match Image::load(Medium::lenient(dev), &mut findings) {
+    let image = match Image::load(options.medium(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e.into()),
         Err(Stop::Fatal) => return Ok(()),
@@ -228,7 +239,7 @@ pub(crate) fn pass(
     progress: &mut dyn FnMut(f64),
 ) -> io::Result<(Report, Ends)> {
     let mut findings = Findings::new(options.max_findings);
-    let mut image = match Image::load(Medium::lenient(dev), &mut findings) {
+    let mut image = match Image::load(options.medium(dev), &mut findings) {
         Ok(image) => image,
         Err(Stop::Io(e)) => return Err(e),
         Err(Stop::Fatal) => return Ok((report_of(findings), Ends::default())),

@@ -10,6 +10,7 @@
 
 use crate::file::FileWalk;
 use crate::finding::{Code, Findings};
+use crate::head::SECTOR;
 use crate::inode::Rules;
 use crate::judgement::{Judgement, mend};
 use crate::led::is_named;
@@ -155,6 +156,9 @@ impl Judgement<'_> {
             ),
         );
         let (offset, blank) = (footer.node_offset(), !(nid_fits || ino_fits));
+        if nid == ino && lacks_content(block) {
+            doubt(self, ino);
+        }
         let right = node::footer_mut(block);
         (right.nid, right.ino) = (nid.into(), ino.into());
         if blank {
@@ -338,9 +342,24 @@ impl Judgement<'_> {
 /// Notes an inode that is kept as it reads though its checksum was wrong, unless what came back of it is as it was.
 pub(crate) fn note_doubt(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode) {
     let is_made_anew = j.anew.files.contains(&ino) || j.anew.remade.contains(&ino);
-    if j.rules.is_doubtful(inode) && !is_made_anew && j.doubted.insert(ino) {
+    if j.rules.is_doubtful(inode) && !is_made_anew {
+        doubt(j, ino);
+    }
+}
+
+fn doubt(j: &mut Judgement<'_>, ino: Ino) {
+    if j.doubted.insert(ino) {
         j.losses.doubted += 1;
     }
+}
+
+/// Whether an inode has lost its last sector, where it may have had content or attributes: addresses that were there
+/// are known elsewhere.
+fn lacks_content(block: &Block) -> bool {
+    let sector = &block.0[BLOCK_SIZE - SECTOR..];
+    let is_erased = [0, 0xff].iter().any(|blank| sector.iter().all(|byte| byte == blank));
+    let inline = block.view::<RawInode>().inline();
+    is_erased && inline.intersects(Inline::XATTR | Inline::DATA | Inline::DENTRY)
 }
 
 /// Whether a node whose footer is zeros is that node as far as it can be told: its last sector was lost.

@@ -57,7 +57,7 @@ impl<'d> Medium<'d> {
         self.unreadable.get_mut().clear();
     }
 
-    /// The same, of a volume that is only looked at: one whose fsyncs lie in an NVRAM is that of its last checkpoint.
+    /// The same; a volume whose fsyncs lie in an NVRAM is that of its last checkpoint.
     pub(crate) fn of_last_checkpoint(self) -> Medium<'d> {
         Medium { shows_last_checkpoint: true, ..self }
     }

@@ -254,10 +254,11 @@ pub(crate) struct Counts {
 
 /// Writes a fresh checkpoint pack with empty journals and no orphans.
 ///
-/// Without a log to replay, the other pack gets the next version. With one, the version must stay, because the
-/// log's nodes carry it: then the other pack is written first and the one in force second, each by itself a valid
-/// volume, and the flag that lets recovery ignore the checkpoint's checksum is set.
-pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, keep_log: bool) -> io::Result<()> {
+/// Without a log to replay, the other pack gets the next version. With one, or records in an NVRAM, the version must
+/// stay, because they carry it: then the other pack is written first and the one in force second, each by itself a
+/// valid volume, and the flag that lets recovery ignore the checkpoint's checksum is set.
+pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, has_log: bool) -> io::Result<()> {
+    let keep_log = has_log || image.raw_sb().check_no_nvram().is_err();
     // What the volume has been written in its life is in the summary of a node log.
     let with_nodes = !keep_log || has_node_summaries(&image.checkpoint());
     let sums = if with_nodes { 6 } else { 3 };

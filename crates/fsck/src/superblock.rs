@@ -40,11 +40,9 @@ pub(crate) fn in_force(medium: &Medium<'_>, findings: &mut Findings) -> Result<O
     }
     let pending =
         valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());
-    if let Some(error) = pending {
+    if let Some(error) = pending.filter(|_| !medium.shows_last_checkpoint()) {
         findings.add(Code::NvramPending, error.to_string());
-        if !medium.shows_last_checkpoint() {
-            return Err(Stop::Fatal);
-        }
+        return Err(Stop::Fatal);
     }
     if valid.is_empty() {
         unflip_superblocks(medium, &mut valid, findings)?;

@@ -129,8 +129,9 @@ impl<D: BlockDevice> UndoDevice<D> {
     /// Goes on with the undo file of a repair of this volume that was interrupted. What that one has kept stays
     /// as it is, so that a restore takes back both repairs.
     pub fn resume(path: &Path, inner: D) -> Result<UndoDevice<D>, UndoError> {
+        let is_empty = length_of(path)? == 0;
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if file.metadata()?.len() == 0 {
+        if is_empty {
             return Ok(UndoDevice::begin(file, path, inner)?);
         }
         let (mut saved, mut kept) = (Blocks::default(), 0);
@@ -406,16 +407,22 @@ fn salt(path: &Path) -> u64 {
 
 /// Whether [`UndoDevice::resume`] goes on with a file.
 pub fn check_resume(path: &Path, dev: &dyn BlockDevice) -> Result<(), UndoError> {
-    if path.metadata()?.len() > 0 {
+    if length_of(path)? > 0 {
         Undo::of_interrupted(path, dev, &mut |_| {})?;
     }
     Ok(())
 }
 
+/// Bytes of a file. A device or a pipe has no length, and is no undo file: it is not opened.
+fn length_of(path: &Path) -> Result<u64, UndoError> {
+    let metadata = path.metadata()?;
+    if metadata.is_file() { Ok(metadata.len()) } else { Err(UndoError::Foreign(path.to_owned())) }
+}
+
 /// Takes back what a repair changed, or several with the same file. Returns the number of blocks; none where the
 /// repair was interrupted before it changed anything, and perhaps before the file had its first byte.
 pub fn restore(path: &Path, dev: &dyn BlockDevice) -> Result<u64, UndoError> {
-    if path.metadata()?.len() == 0 {
+    if length_of(path)? == 0 {
         return Ok(0);
     }
     let undo = Undo::open(path)?;

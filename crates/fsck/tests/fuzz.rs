@@ -133,7 +133,7 @@ fn case(seed: u64, bases: &[Base]) -> bool {
     }
     let judged = which != 3 && variable("MEDFS_FUZZ_JUDGE").is_some_and(|every| seed.is_multiple_of(every));
     look(&dev, &mut rng);
-    let options = Options { max_findings: 200 };
+    let options = Options { max_findings: 200, ..medfs_fsck::Options::default() };
     let before = check(&dev, &options, &mut |_| {}).expect("memory does not fail");
     match repair(&dev, &options, &mut |_| {}) {
         Ok(repaired) => {

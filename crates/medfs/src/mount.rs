@@ -173,9 +173,13 @@ fn shows(tree: &Tree, source: &mut dyn RecoverySource) -> Result<bool> {
     if !source.has_more(tree)? {
         return Ok(false);
     }
-    let shown = WRITABLE.contains(tree.features) && !tree.sb.has_unknown_ro_compat();
+    let shown = SHOWN.contains(tree.features) && !tree.sb.has_unknown_ro_compat();
     if !shown && source.is_newer() {
-        tracing::warn!("fsynced files were not checkpointed; the volume is shown as of its last checkpoint");
+        let why = format!(
+            "medfs cannot replay the fsync log of a volume with {}",
+            names(unwritable(tree.features))
+        );
+        tree.damage.note_left_behind(&format!("{why}; the volume is shown as of its last checkpoint"));
     }
     Ok(shown || !source.is_newer())
 }
@@ -225,6 +229,9 @@ const WRITABLE: Feature = Feature::EXTRA_ATTR
     .union(Feature::SB_CHECKSUM)
     .union(Feature::COMPRESSION)
     .union(Feature::ATOMIC_WRITE);
+
+/// Features with which a read-only mount replays the fsync log: nodes and names are as without them.
+const SHOWN: Feature = WRITABLE.union(Feature::ENCRYPT).union(Feature::VERITY).union(Feature::CASEFOLD);
 
 /// Features that can be read safely: files that need more give an error of their own.
 const READABLE: Feature = WRITABLE

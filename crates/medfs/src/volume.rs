@@ -8,7 +8,7 @@ use crate::commit::{Commit, Ways};
 use crate::error::{Error, Posix, Result};
 use crate::file_ops::Folded;
 use crate::mount::{check_root, mount};
-use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace};
+use crate::options::{self, DeltaMode, MountOptions, NvramOption, NvramPlace, Recover};
 use crate::profile::Hotness;
 use crate::types::*;
 use crate::upkeep::Upkeep;
@@ -90,8 +90,8 @@ pub fn repair_with_nvram(
     memory: Arc<dyn Nvram>,
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
-    // As in `open_with_nvram`.
-    let opts = MountOptions { seal: false, ..MountOptions::default() };
+    // As in `open_with_nvram`. A node that cannot be replayed costs its own file the fsync.
+    let opts = MountOptions { seal: false, recover: Recover::WhatFits, ..MountOptions::default() };
     let ways = Ways::repairing_nvram(&opts, memory);
     open_with(dev, opts, clock, ways)
 }

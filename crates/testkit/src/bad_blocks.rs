@@ -448,7 +448,7 @@ impl Volume {
     /// Repairs a device as the command does, and reads what is then on it; `torn` may fail to be read.
     pub fn repaired(dev: &Arc<FaultDevice<MemDevice>>, torn: &BTreeSet<Ino>) -> Result<Model, Failure> {
         let is_shown = std::env::var_os("MEDFS_SHOW").is_some();
-        let options = Options { max_findings: if is_shown { 2000 } else { 20 } };
+        let options = Options { max_findings: if is_shown { 2000 } else { 20 }, ..Options::default() };
         let brief = |findings: &[medfs_fsck::Finding]| {
             findings.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(" | ")
         };

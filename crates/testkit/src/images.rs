@@ -147,7 +147,7 @@ impl Check for FsckMedfs {
     }
 
     fn check(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
-        let options = medfs_fsck::Options { max_findings: 12 };
+        let options = medfs_fsck::Options { max_findings: 12, ..medfs_fsck::Options::default() };
         let report = medfs_fsck::check(&*device, &options, &mut |_| {}).map_err(|e| e.to_string())?;
         if report.is_clean() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::damaged::{blocks, is_inode, page, pages, volume};
-use medfs::{FileKind, Files};
+use medfs::{FileKind, Files, XattrMode};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::node::footer;
 use medfs_format::superblock::RawSuperblock;
@@ -78,7 +78,7 @@ fn with_a_log(s: &Scratch) {
 }
 
 /// Writes a part of a block.
-fn patch(image: &Path, block: u64, at: u64, bytes: &[u8]) {
+pub(crate) fn patch(image: &Path, block: u64, at: u64, bytes: &[u8]) {
     let image = fs::File::options().write(true).open(image).unwrap();
     image.write_all_at(bytes, block * PAGE + at).unwrap();
 }
@@ -186,7 +186,7 @@ fn an_inode_with_a_wrong_checksum_is_left_alone_at_boot_and_named_by_a_salvage()
     assert!(text.contains("/small: the checksum of its inode is wrong"), "{text}");
     let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
     let told = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
-    assert!(told.contains("keep 1 inode as read whose checksum is wrong"), "{told}");
+    assert!(told.contains("keep 1 inode as read, of which the checksum is wrong"), "{told}");
 }
 
 #[test]
@@ -288,4 +288,21 @@ fn a_log_with_a_node_that_cannot_be_replayed_is_left_alone_at_boot() {
 
 fn image_at(image: &Path, at: u64, bytes: &mut [u8]) {
     fs::File::open(image).unwrap().read_exact_at(bytes, at).unwrap();
+}
+
+/// The attributes in it are lost, and nothing else tells that there were some.
+#[test]
+fn an_inode_without_its_last_sector_is_left_alone_at_boot_and_named_by_a_salvage() {
+    for s in [plain(), Scratch::with_volume("64M")] {
+        with_engine(&s.image(), true, |v| {
+            let ino = make(v, v.root(), "some", FileKind::Regular);
+            v.write(ino, 0, &[b'x'; 9000]).unwrap();
+            v.setxattr(ino, b"user.mine", b"a value", XattrMode::Set).unwrap();
+        });
+        blocks(&s.image(), |b| is_inode(b, "some"))
+            .iter()
+            .for_each(|&at| patch(&s.image(), at, 3584, &[0; 512]));
+        let text = left_alone(&s, 1);
+        assert!(text.contains("/some: "), "{text}");
+    }
 }

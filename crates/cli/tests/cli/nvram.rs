@@ -1,6 +1,8 @@
 //! `medfs nvram`: a memory is made ready, holds fsyncs of a volume whose daemon was killed, and is shown and checked.
 
+use crate::boot::patch;
 use crate::common::{error, medfs};
+use crate::damaged::{blocks, is_inode};
 use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, open_with_nvram};
 use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
 use serde_json::Value;
@@ -162,4 +164,75 @@ fn a_repair_replays_a_memory_and_gives_up_what_is_not_what_it_was() {
     // Taken back, it waits for the memory again.
     medfs().args(["fsck", "--restore"]).arg(&undo).arg(&image).assert().success();
     error(1, medfs().args(["nvram", "check"]).arg(&memory).arg(&image));
+}
+
+/// Overwrites the blocks of an image that hold the inode of a name.
+fn lose_inode(image: &Path, name: &str) {
+    let lost = blocks(image, |block| is_inode(block, name));
+    assert!(!lost.is_empty(), "{name}");
+    lost.iter().for_each(|&at| patch(image, at, 0, &[0; 4096]));
+}
+
+/// The rest of the volume is damaged, too: all costs are told before anything is written, and no fsync of another
+/// file is lost.
+#[test]
+fn a_damaged_volume_is_repaired_before_its_fsyncs_are_replayed_from_a_memory() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let v = opened(&image, &memory);
+    let files = ["lost", "kept"].map(|name| v.create(v.root(), name.as_bytes(), &NEW).expect("made").ino);
+    for ino in files {
+        let content: Vec<u8> =
+            (0..9000u32).map(|n| (n.wrapping_mul(2_654_435_761 + ino) >> 13) as u8).collect();
+        v.write(ino, 0, &content).expect("written");
+    }
+    v.close().expect("closed");
+    drop(v);
+    let v = opened(&image, &memory);
+    for ino in files {
+        v.write(ino, 0, b"fsynced").expect("written");
+        v.fsync(ino, false).expect("fsynced");
+    }
+    drop(v);
+    lose_inode(&image, "lost");
+    let said = |command: &mut assert_cmd::Command, code| {
+        let output = command.assert().code(code).get_output().clone();
+        String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8")
+    };
+    let text = said(medfs().arg("fsck").arg(&image), 4);
+    assert!(
+        text.contains("F0107") && text.contains("F0702") && text.contains("a repair cannot keep 1 file"),
+        "{text}"
+    );
+    assert!(text.contains("' repairs it and brings them back"), "{text}");
+    let text = said(medfs().args(["fsck", "-p"]).arg(&image), 4);
+    assert!(text.contains("NOT REPAIRED, as fsyncs may lie in an NVRAM"), "{text}");
+    let error = said(medfs().args(["fsck", "-p", "--nvram"]).args([&memory, &image]), 16);
+    assert!(error.contains("cannot be used with"), "{error}");
+    let mount = said(medfs().args(["nvram", "check"]).args([&memory, &image]), 1);
+    assert!(mount.contains("what was fsynced"), "{mount}");
+    let text = said(medfs().args(["fsck", "--repair", "--nvram"]).args([&memory, &image]), 1);
+    let [cost, dropped] = ["a repair cannot keep 1 file", "a repair will drop of the NVRAM: "]
+        .map(|words| text.find(words).unwrap_or_else(|| panic!("{words}: {text}")));
+    let done = text.find("dropped of the NVRAM: ").expect("what was dropped");
+    assert!(cost < done && dropped < done, "{text}");
+    let copied = medfs().args(["get"]).arg(&image).args(["/kept", "-"]).assert().success();
+    assert_eq!(&copied.get_output().stdout[..7], b"fsynced");
+}
+
+/// A power cut with `nvram=` is no damage: the mount at boot has the memory.
+#[test]
+fn a_check_at_boot_leaves_fsyncs_in_a_memory_to_the_mount() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    crashed(&image, &memory);
+    let before = std::fs::read(&image).expect("the image");
+    let check = medfs().args(["fsck", "-p"]).arg(&image).assert().code(0);
+    let text = String::from_utf8(check.get_output().stdout.clone()).expect("UTF-8");
+    assert!(text.contains("left to the mount, which brings the fsyncs in the NVRAM back"), "{text}");
+    assert!(std::fs::read(&image).expect("the image") == before);
 }

@@ -309,3 +309,17 @@ fn an_undo_file_without_records_goes_with_what_failed() {
     drop(undo);
     assert!(file.exists(), "it takes the block back");
 }
+
+/// What is named may be a device of the machine: it is neither written nor removed.
+#[test]
+fn a_pipe_is_no_undo_file_and_stays() {
+    let bed = Bed::new();
+    let (dev, file, _) = repaired(&bed);
+    let pipe = file.with_file_name("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let foreign = |e: &UndoError| matches!(e, UndoError::Foreign(..));
+    refused(&pipe, &dev, "a pipe", foreign);
+    assert!(UndoDevice::resume(&pipe, dev.snapshot()).is_err_and(|e| foreign(&e)));
+    assert!(check_resume(&pipe, &dev).is_err_and(|e| foreign(&e)));
+    assert!(pipe.symlink_metadata().is_ok(), "it was removed");
+}

@@ -502,7 +502,7 @@ fn a_file_without_a_name_that_cannot_be_read_keeps_no_volume_from_being_opened()
         let medium = Arc::new(faulty.inner().snapshot());
         if FsckMedfs.check(medium.clone()).is_err() {
             // A node that could not be read when its log's summary was made anew has no owner there.
-            let options = medfs_fsck::Options { max_findings: 12 };
+            let options = medfs_fsck::Options { max_findings: 12, ..medfs_fsck::Options::default() };
             let repaired = medfs_fsck::repair(&*medium, &options, &mut |_| {}).expect("repair");
             let found: Vec<_> = repaired.before.findings.iter().map(|f| f.code).collect();
             assert_eq!(found, [medfs_fsck::Code::SsaOwner], "block {block}");

@@ -505,3 +505,26 @@ fn a_repair_gives_up_a_damaged_record_and_those_behind_it() {
     drop(v);
     assert_eq!(byte(&open(device), a, 0), 4);
 }
+
+/// An older state of the volume, as where the last checkpoint is lost: its records are neither passed by nor forgotten.
+#[test]
+fn records_that_follow_a_later_checkpoint_than_the_volume_has_are_refused() {
+    let (v, device, memory, [a, _]) = with_files("");
+    write(&v, a, 0, &[2; 40]);
+    v.fsync(a, false).unwrap();
+    let (older, _) = crashed(&device, &memory);
+    v.sync().unwrap();
+    write(&v, a, 0, &[3; 40]);
+    v.fsync(a, false).unwrap();
+    let (newer, memory) = crashed(&device, &memory);
+    let before = older.snapshot();
+    let error = opened(&older, &memory, "").unwrap_err().to_string();
+    assert!(error.contains("has 1 records that follow a later checkpoint than the volume has"), "{error}");
+    assert_eq!(bytes(&older), bytes(&before), "nothing was written");
+    let shown = opened(&older, &memory, "ro").unwrap();
+    let told = PastDamage::of(&shown).unrecovered();
+    assert!(told[0].1.ends_with("the volume is shown as of its last checkpoint"), "{told:?}");
+    let (_, told) = repaired(&older, memory.bytes());
+    assert!(told.len() == 1 && told[0].contains("follow a later checkpoint"), "{told:?}");
+    assert_eq!(byte(&opened(&newer, &memory, "").unwrap(), a, 0), 3);
+}

@@ -604,3 +604,21 @@ fn damaged_chains_never_panic_or_hang() {
     }
     assert!(refused > 0, "no damage was noticed");
 }
+
+/// The kernel writes such volumes, and its crashes leave a log.
+#[test]
+fn what_was_fsynced_is_shown_of_volumes_that_can_only_be_read() {
+    for feature in [Feature::ENCRYPT, Feature::VERITY, Feature::CASEFOLD] {
+        for base in bases() {
+            let device = busy(&base);
+            for copy in 0..2 {
+                let mut block = read_block(&*device, copy).expect("a superblock");
+                let sb = RawSuperblock::in_block_mut(&mut block);
+                sb.feature = (sb.feature.get() | feature.bits()).into();
+                sb.seal();
+                device.write(copy, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).expect("memory");
+            }
+            busy_is_whole(&open_device(&device, "ro"));
+        }
+    }
+}

@@ -50,7 +50,7 @@ impl Volume {
 
 /// Repairs a device; `false` where the power is lost.
 fn is_repaired(dev: &dyn BlockDevice) -> Result<bool, Failure> {
-    match repair(dev, &Options { max_findings: 20 }, &mut |_| {}) {
+    match repair(dev, &Options { max_findings: 20, ..medfs_fsck::Options::default() }, &mut |_| {}) {
         Ok(_) => Ok(true),
         Err(RepairError::Io(e)) if e.raw_os_error() == Some(GONE) => Ok(false),
         Err(e) => fail("repair", e),

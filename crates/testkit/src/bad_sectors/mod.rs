@@ -264,7 +264,7 @@ impl Base {
         let medium = Arc::new(device.inner().snapshot());
         self.judge_medium(&medium, &run, &model, witness)?;
         if let Err(found) = FsckMedfs.check(medium.clone()) {
-            let options = medfs_fsck::Options { max_findings: 12 };
+            let options = medfs_fsck::Options { max_findings: 12, ..medfs_fsck::Options::default() };
             let repaired =
                 medfs_fsck::repair(&*medium, &options, &mut |_| {}).map_err(|e| format!("{found}: {e}"))?;
             if !repaired.after.is_clean() {

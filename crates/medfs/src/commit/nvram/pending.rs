@@ -63,7 +63,7 @@ pub(crate) fn pending(
             )))
         }
         (Some(_), None) => Ok(sb.check_no_nvram().map(|()| Pending::Nothing)?),
-        (Some(info), Some(beside)) => match records(sb, info, beside) {
+        (Some(info), Some(beside)) => match records(sb, header, info, beside) {
             Err(Error::Incompatible(why)) if opts.read_only => Ok(shown_without(&why)),
             found => found,
         },
@@ -142,7 +142,12 @@ pub fn nvram_is_zeros(memory: &dyn Nvram) -> Result<bool> {
 }
 
 /// The records of a generation that may have some.
-fn records(sb: &RawSuperblock, info: RawNvramInfo, beside: BesideVolume<'_>) -> Result<Pending> {
+fn records(
+    sb: &RawSuperblock,
+    header: &RawCheckpoint,
+    info: RawNvramInfo,
+    beside: BesideVolume<'_>,
+) -> Result<Pending> {
     let BesideVolume { memory, is_repaired } = beside;
     let wanted = info.generation.get();
     let otherwise = "give the one that the volume was mounted with, or nvram=discard";
@@ -169,12 +174,19 @@ fn records(sb: &RawSuperblock, info: RawNvramInfo, beside: BesideVolume<'_>) -> 
     let mut bytes = vec![0; meta.size as usize];
     memory.read(0, &mut bytes).map_err(|e| failed(memory, "be read", &e))?;
     let read = if is_repaired { Records::of_damaged_journal } else { Records::of_journal };
-    let records = read(bytes, &meta).map_err(|e| {
+    let mut records = read(bytes, &meta).map_err(|e| {
         let way = "'medfs fsck --repair --nvram' keeps the records before that, and nvram=discard none";
         Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {way}", memory.name()))
     })?;
     match meta.generation {
-        generation if generation == wanted => Ok(Pending::Records(records)),
+        generation if generation == wanted => {
+            if let Err(why) = records.leave_later(header.checkpoint_ver.get()) {
+                let way =
+                    "'medfs fsck --repair --nvram' mends that where it can, and nvram=discard gives them up";
+                return refuse(memory, format!("has {why}: {way}"));
+            }
+            Ok(Pending::Records(records))
+        }
         // Power was lost between the two writes of a mount that had brought back what there was.
         _ if meta.previous == wanted && records.is_empty() => Ok(Pending::Nothing),
         generation => refuse(

@@ -195,6 +195,7 @@ impl RecoverySource for Fsynced {
                     Structure::NvramRecord => {
                         "'medfs fsck --repair --nvram' gives up that alone, and 'nvram=discard' all fsyncs since the last checkpoint"
                     }
+                    _ if !self.records.is_empty() => "'medfs fsck --repair --nvram' keeps what can be read of it",
                     _ => "'medfs fsck --repair' keeps what can be read of it",
                 };
                 let value = format!("{value}; found while replaying what was fsynced: {way_out}");
@@ -217,6 +218,9 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
     }
     if let Some(damage) = records.damage() {
         tree.damage.note_given_up(None, damage);
+    }
+    if let Some(later) = records.later() {
+        tree.damage.note_given_up(None, later);
     }
     let mut replay = Replay {
         tree,

@@ -22,9 +22,13 @@ enum OnDamage {
     /// It is an error.
     #[default]
     Refuse,
-    /// It is given up, and all else is kept. The damage of a record, where there is some: it and those behind
-    /// it are given up.
-    GiveUp(Option<FormatError>),
+    /// It is given up, and all else is kept.
+    GiveUp {
+        /// The damage of a record, where there is some: it and those behind it are given up.
+        damage: Option<FormatError>,
+        /// The records of a checkpoint that is lost, where there are some.
+        later: Option<String>,
+    },
 }
 
 /// A record, and where it lies.
@@ -46,18 +50,47 @@ impl Records {
     pub(crate) fn of_damaged_journal(memory: Vec<u8>, meta: &Meta) -> Result<Records, FormatError> {
         let (scanned, damage) = scan_to_damage(&memory, meta)?;
         let starts = starts(scanned);
-        Ok(Records { memory, starts, on_damage: OnDamage::GiveUp(damage) })
+        Ok(Records { memory, starts, on_damage: OnDamage::GiveUp { damage, later: None } })
     }
 
     /// Whether what cannot be made of a record is given up.
     pub(super) fn are_given_up(&self) -> bool {
-        matches!(self.on_damage, OnDamage::GiveUp(_))
+        matches!(self.on_damage, OnDamage::GiveUp { .. })
     }
 
     /// What is wrong with the first record that is given up.
     pub(super) fn damage(&self) -> Option<&FormatError> {
         match &self.on_damage {
-            OnDamage::GiveUp(damage) => damage.as_ref(),
+            OnDamage::GiveUp { damage, .. } => damage.as_ref(),
+            OnDamage::Refuse => None,
+        }
+    }
+
+    /// Leaves out the records that follow a later checkpoint than that of the volume, which is lost then: no end of
+    /// power takes a checkpoint away that records follow. `Err` says how many, where they are not given up.
+    pub(crate) fn leave_later(&mut self, checkpoint: u64) -> Result<(), String> {
+        let is_later = |at: &u64| {
+            let memory = self.memory.get(*at as usize..).unwrap_or_default();
+            Record::parse(memory, *at).is_ok_and(|record| record.stamp.checkpoint as u32 > checkpoint as u32)
+        };
+        let later = self.starts.iter().filter(|at| is_later(at)).count();
+        if later == 0 {
+            return Ok(());
+        }
+        let what = format!("{later} records that follow a later checkpoint than the volume has");
+        match &mut self.on_damage {
+            OnDamage::Refuse => Err(what),
+            OnDamage::GiveUp { later, .. } => {
+                *later = Some(what);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is said of records that are given up with the checkpoint that they follow.
+    pub(super) fn later(&self) -> Option<&String> {
+        match &self.on_damage {
+            OnDamage::GiveUp { later, .. } => later.as_ref(),
             OnDamage::Refuse => None,
         }
     }

@@ -1,0 +1,212 @@
+//! A repair as turns: of medfs-fsck, and of the engine, which replays what was fsynced after the last checkpoint and
+//! frees orphans. They go on until nothing is left of either, so that one run is enough.
+//!
+//! What a replay lays bare only the check behind it finds. So a repair that has something to replay is rehearsed on an
+//! overlay: all that it costs is known before anything is written. A check at boot replays nothing, as the mount will.
+
+use crate::fsck_advice::waits_for_memory;
+use crate::fsck_args::FsckArgs;
+use crate::fsck_replay::{self, LooseEnds, closed, tie_up};
+use crate::target::Target;
+use crate::{nvram, progress, words};
+use anyhow::{Context, Result, anyhow};
+use medfs::{NvramPlace, PastDamage, Survivor};
+use medfs_device::{BlockDevice, Overlay};
+use medfs_fsck::{Code, Options, RepairError, Report, check, repair_found};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Turns of repair and roll-forward before they are given up.
+const TURNS: usize = 4;
+const PROGRESS_STEPS: u64 = 1000;
+
+/// What a repair came to.
+#[derive(Default)]
+pub(crate) struct Mended {
+    pub(crate) left: Report,
+    /// What the checks behind each replay found.
+    pub(crate) later: Vec<Report>,
+    pub(crate) ends: LooseEnds,
+    pub(crate) changed: bool,
+    pub(crate) unfinished: Option<String>,
+    pub(crate) undo_blocks: Option<u64>,
+}
+
+impl Mended {
+    /// What the checks behind each replay found that the first one had not.
+    pub(crate) fn later_than(&self, found: &Report) -> Vec<Report> {
+        let unknown = self.later.iter().map(|later| {
+            let mut later = later.clone();
+            later.findings.retain(|finding| !found.findings.contains(finding));
+            later.lost.retain(|lost| !found.lost.contains(lost));
+            later
+        });
+        unknown.filter(|later| !later.findings.is_empty()).collect()
+    }
+
+    /// Repairs what the last check found.
+    fn repair(&mut self, args: &FsckArgs, dev: &Target, options: &Options, ended: &str) -> Result<()> {
+        let bar = progress::share("repairing", PROGRESS_STEPS);
+        let repair = repair_found(&**dev, std::mem::take(&mut self.left), options, &mut |done| {
+            bar.set_position((done * PROGRESS_STEPS as f64) as u64)
+        })
+        .map_err(|error| not_repaired(&args.image, &error, ended))?;
+        bar.finish_and_clear();
+        self.changed |= repair.changed;
+        (self.left, self.unfinished) = (repair.after, repair.unfinished);
+        Ok(())
+    }
+
+    /// Notes what was replayed, and checks the volume again.
+    fn replayed(&mut self, args: &FsckArgs, dev: &Target, ends: LooseEnds) -> Result<()> {
+        self.changed |= ends != LooseEnds::default();
+        self.ends.add(ends);
+        self.left = checked(&args.image, &**dev)?;
+        if self.left.asks_for_repair() {
+            self.later.push(self.left.clone());
+        }
+        Ok(())
+    }
+
+    /// Replays what a memory holds: over the last checkpoint as it is, or repaired where that is damaged.
+    fn replay_memory(
+        &mut self,
+        args: &FsckArgs,
+        dev: &Target,
+        place: &NvramPlace,
+        ended: &str,
+    ) -> Result<()> {
+        let past = Options { past_nvram: true, ..Options::default() };
+        let replay = || nvram::replay(place, dev, &args.image);
+        let is_right = !self.left.findings.iter().any(|finding| is_of_checkpoint(finding.code));
+        let replayed = if is_right { Some(replay()) } else { None };
+        let volume = match replayed {
+            Some(Err(error)) if !is_damage(&error) => return Err(error),
+            Some(Ok(volume)) => volume,
+            Some(Err(_)) | None => {
+                self.left = checked_as(&args.image, &**dev, &past)?;
+                self.repair(args, dev, &past, ended)?;
+                replay()?
+            }
+        };
+        let given_up_of_nvram =
+            PastDamage::of(&volume).unrecovered().into_iter().map(|(_, what)| what).collect();
+        let ends = LooseEnds { given_up_of_nvram, ..closed(volume, &args.image)? };
+        self.changed = true;
+        self.replayed(args, dev, ends)
+    }
+}
+
+/// Whether a finding is of the checkpoint that a memory is replayed over.
+fn is_of_checkpoint(code: Code) -> bool {
+    use Code::{
+        CheckpointBit, CheckpointHeader, CheckpointLost, CheckpointOlder, CheckpointPack, CheckpointTorn,
+    };
+    [CheckpointPack, CheckpointBit, CheckpointLost, CheckpointHeader, CheckpointOlder, CheckpointTorn]
+        .contains(&code)
+}
+
+/// Whether a volume, and not what was asked of it, is why it does not open.
+fn is_damage(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(medfs::Error::Corrupt(_) | medfs::Error::Io(_)))
+}
+
+/// What is wrong with a volume: where its fsyncs lie in an NVRAM that too, and what is wrong at its last checkpoint.
+pub(crate) fn found_on(image: &Path, dev: &Target) -> Result<Report> {
+    let mut found = checked(image, &**dev)?;
+    if waits_for_memory(&found) {
+        let past = checked_as(image, &**dev, &Options { past_nvram: true, ..Options::default() })?;
+        let pending = found.findings.into_iter().filter(|finding| finding.code == Code::NvramPending);
+        found = Report { findings: pending.chain(past.findings.iter().cloned()).collect(), ..past };
+    }
+    fsck_replay::foresee(dev, &mut found);
+    Ok(found)
+}
+
+/// Checks a device, with a bar.
+pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
+    checked_as(image, dev, &Options::default())
+}
+
+fn checked_as(image: &Path, dev: &dyn BlockDevice, options: &Options) -> Result<Report> {
+    let bar = progress::share("checking", PROGRESS_STEPS);
+    let mut at = |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64);
+    let report = check(dev, options, &mut at).with_context(|| format!("cannot check {}", image.display()))?;
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+/// Whether a repair replays what was fsynced.
+pub(crate) fn replays(args: &FsckArgs, found: &Report) -> bool {
+    !args.preen && (found.log_to_replay.nodes > 0 || waits_for_memory(found))
+}
+
+/// What a repair will come to. Nothing is changed.
+pub(crate) fn rehearse(args: &FsckArgs, dev: Target, found: Report) -> Result<Mended> {
+    let folder = std::env::temp_dir();
+    let changes = tempfile::tempfile().with_context(|| {
+        format!(
+            "nothing was repaired: cannot create a file in {}, where the repair is rehearsed",
+            folder.display()
+        )
+    })?;
+    let over: Target = Arc::new(Overlay::new(dev, changes));
+    let ended = format!(
+        "nothing was repaired: the repair was rehearsed in {}, and TMPDIR=DIRECTORY names another place",
+        folder.display()
+    );
+    take_turns(args, &over, found, Survivor::Off, &ended)
+}
+
+/// Repairs, replays what was fsynced and frees orphans, until nothing is left of either. `ended` says what it means
+/// that an error ends it.
+pub(crate) fn take_turns(
+    args: &FsckArgs,
+    dev: &Target,
+    found: Report,
+    survivor: Survivor,
+    ended: &str,
+) -> Result<Mended> {
+    let mut mended = Mended { left: found, ..Mended::default() };
+    if let Some(place) = args.nvram.as_ref().filter(|_| waits_for_memory(&mended.left)) {
+        mended.replay_memory(args, dev, place, ended)?;
+    }
+    for turn in 1..=TURNS {
+        mended.repair(args, dev, &Options::default(), ended)?;
+        let log = mended.left.log_to_replay;
+        if args.preen || !mended.left.is_clean() || (log.nodes == 0 && mended.left.orphans == 0) {
+            break;
+        }
+        let ends = match tie_up(dev, &args.image, log.inodes, survivor.clone()) {
+            Err(error) if is_foreign(&error) => {
+                mended.unfinished =
+                    Some(format!("what was fsynced is left to the kernel's mount: {error:#}"));
+                break;
+            }
+            ends => ends?,
+        };
+        mended.replayed(args, dev, ends)?;
+        if mended.left.worst().is_none() {
+            break;
+        }
+        if turn == TURNS && !mended.left.is_clean() {
+            let left = words::count(mended.left.findings.len() as u64, "finding");
+            mended.unfinished = Some(format!("left after {TURNS} turns of repair and roll-forward: {left}"));
+        }
+    }
+    Ok(mended)
+}
+
+/// Whether a volume has a feature with which medfs can only read it.
+fn is_foreign(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(medfs::Error::Incompatible(_)))
+}
+
+/// That a repair failed, and whether it ended in the middle.
+fn not_repaired(image: &Path, error: &RepairError, ended: &str) -> anyhow::Error {
+    let image = image.display();
+    match error {
+        RepairError::Io(_) => anyhow!("cannot repair {image}: {error}; {ended}"),
+        RepairError::Unsupported(_) => anyhow!("cannot repair {image}: {error}"),
+    }
+}
