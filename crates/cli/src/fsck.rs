@@ -8,7 +8,7 @@ use crate::fsck_advice::{advice, is_sound_but_for_memory, waits_for_memory};
 use crate::fsck_args::FsckArgs;
 use crate::fsck_costs::{loses, print_costs, print_lost};
 use crate::fsck_replay::LooseEnds;
-use crate::fsck_turns::{Mended, found_on, rehearse, replays, take_turns};
+use crate::fsck_turns::{Ended, Mended, found_on, rehearse, replays, take_turns};
 use crate::get::map;
 use crate::{findings, json, log, output, survivor, target, undo, words};
 use anyhow::{Context, Result};
@@ -114,7 +114,7 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
     print_costs(&report);
     print_counts(&args.image, &report, state(&report));
     if report.log_to_replay.nodes > 0 {
-        outln!("{}", after_checkpoint(report.log_to_replay.inodes));
+        outln!("{}", after_checkpoint(&**dev, report.log_to_replay.inodes));
     }
     if code != exit::SUCCESS {
         outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &**dev, &args.image));
@@ -123,19 +123,24 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
 }
 
 /// What there is behind the last checkpoint, where so many files were fsynced.
-fn after_checkpoint(files: u64) -> String {
+fn after_checkpoint(dev: &dyn BlockDevice, files: u64) -> String {
+    let who = match target::can_be_written(dev) {
+        true => "the next mount, or --repair,",
+        false => "the kernel's next mount",
+    };
     match files {
-        0 => "nodes were written after the last checkpoint, but no fsync ended: the next mount, or --repair, drops them".into(),
-        1 => "1 file was fsynced after the last checkpoint: the next mount, or --repair, rolls it forward".into(),
+        0 => format!("nodes were written after the last checkpoint, but no fsync ended: {who} drops them"),
+        1 => format!("1 file was fsynced after the last checkpoint: {who} rolls it forward"),
         _ => {
             let files = words::count(files, "file");
-            format!("{files} were fsynced after the last checkpoint: the next mount, or --repair, rolls them forward")
+            format!("{files} were fsynced after the last checkpoint: {who} rolls them forward")
         }
     }
 }
 
 fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     undo::if_ended("fsck", "nothing was changed");
+    let volume = dev.clone();
     let past_map = |dev, what: &mut dyn FnMut(target::Target) -> Result<Mended>| {
         map::past(args.map.as_deref(), &args.image, dev, what)
     };
@@ -170,14 +175,15 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
         }
     }
     undo::if_ended("fsck", half_way(args));
-    let mut turns =
-        |dev: target::Target| take_turns(args, &dev, found.clone(), Survivor::Auto, &half_way(args));
+    let turns =
+        |dev: target::Target, ended: Ended<'_>| take_turns(args, &dev, found.clone(), Survivor::Auto, ended);
     let mended = match &args.undo {
-        None => past_map(dev, &mut turns)?,
+        None => past_map(dev, &mut |dev| turns(dev, &|| half_way(args)))?,
         Some(file) => {
             // It keeps what the device holds, also where the map calls that bad.
             let kept = Arc::new(open_undo(args, file, dev)?);
-            let mended = past_map(kept.clone(), &mut |over| turns(over))?;
+            let ended = || if kept.kept() == 0 { unchanged(file) } else { half_way(args) };
+            let mended = past_map(kept.clone(), &mut |over| turns(over, &ended))?;
             let blocks = kept.finish().with_context(|| format!("cannot finish {}", file.display()))?;
             Mended { undo_blocks: Some(blocks), ..mended }
         }
@@ -193,7 +199,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     if args.json {
         print_json(&args.image, &found, Some(&mended), code)?;
     } else {
-        print_mended(args, &found, &mended, code);
+        print_mended(args, &*volume, &found, &mended, code);
     }
     Ok(code)
 }
@@ -239,6 +245,11 @@ fn half_way(args: &FsckArgs) -> String {
     }
 }
 
+/// What is told of a repair whose undo file has no room for its first block.
+fn unchanged(undo: &Path) -> String {
+    format!("nothing was changed, and {} was removed: name a file on a disk with room", undo.display())
+}
+
 fn take_back_hint(file: &Path, image: &Path) -> String {
     hint(format_args!("medfs fsck --restore {} {}", quote::path(file), quote::path(image)))
 }
@@ -262,7 +273,7 @@ fn print_rehearsed(args: &FsckArgs, found: &Report, rehearsed: &Mended) {
     }
 }
 
-fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
+fn print_mended(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report, mended: &Mended, code: u8) {
     let (ends, left) = (&mended.ends, &mended.left);
     if ends.rolled_forward > 0 {
         outln!("rolled {} forward", words::count(ends.rolled_forward, "fsynced file"));
@@ -284,7 +295,7 @@ fn print_mended(args: &FsckArgs, found: &Report, mended: &Mended, code: u8) {
     print_lost(found, "lost: ");
     mended.later_than(found).iter().for_each(|later| print_lost(later, "lost: "));
     if args.preen && left.log_to_replay.nodes > 0 {
-        outln!("{}", after_checkpoint(left.log_to_replay.inodes));
+        outln!("{}", after_checkpoint(dev, left.log_to_replay.inodes));
     }
     let state = if code == exit::FSCK_REPAIRED { "repaired" } else { state(left) };
     print_counts(&args.image, left, state);

@@ -20,6 +20,9 @@ use std::sync::Arc;
 const TURNS: usize = 4;
 const PROGRESS_STEPS: u64 = 1000;
 
+/// Says what it means that an error ends a repair.
+pub(crate) type Ended<'a> = &'a dyn Fn() -> String;
+
 /// What a repair came to.
 #[derive(Default)]
 pub(crate) struct Mended {
@@ -45,7 +48,7 @@ impl Mended {
     }
 
     /// Repairs what the last check found.
-    fn repair(&mut self, args: &FsckArgs, dev: &Target, options: &Options, ended: &str) -> Result<()> {
+    fn repair(&mut self, args: &FsckArgs, dev: &Target, options: &Options, ended: Ended<'_>) -> Result<()> {
         let bar = progress::share("repairing", PROGRESS_STEPS);
         let repair = repair_found(&**dev, std::mem::take(&mut self.left), options, &mut |done| {
             bar.set_position((done * PROGRESS_STEPS as f64) as u64)
@@ -74,7 +77,7 @@ impl Mended {
         args: &FsckArgs,
         dev: &Target,
         place: &NvramPlace,
-        ended: &str,
+        ended: Ended<'_>,
     ) -> Result<()> {
         let past = Options { past_nvram: true, ..Options::default() };
         let replay = || nvram::replay(place, dev, &args.image);
@@ -151,21 +154,22 @@ pub(crate) fn rehearse(args: &FsckArgs, dev: Target, found: Report) -> Result<Me
         )
     })?;
     let over: Target = Arc::new(Overlay::new(dev, changes));
-    let ended = format!(
-        "nothing was repaired: the repair was rehearsed in {}, and TMPDIR=DIRECTORY names another place",
-        folder.display()
-    );
+    let ended = || {
+        format!(
+            "nothing was repaired: the repair was rehearsed in {}, and TMPDIR=DIRECTORY names another place",
+            folder.display()
+        )
+    };
     take_turns(args, &over, found, Survivor::Off, &ended)
 }
 
-/// Repairs, replays what was fsynced and frees orphans, until nothing is left of either. `ended` says what it means
-/// that an error ends it.
+/// Repairs, replays what was fsynced and frees orphans, until nothing is left of either.
 pub(crate) fn take_turns(
     args: &FsckArgs,
     dev: &Target,
     found: Report,
     survivor: Survivor,
-    ended: &str,
+    ended: Ended<'_>,
 ) -> Result<Mended> {
     let mut mended = Mended { left: found, ..Mended::default() };
     if let Some(place) = args.nvram.as_ref().filter(|_| waits_for_memory(&mended.left)) {
@@ -203,10 +207,10 @@ fn is_foreign(error: &anyhow::Error) -> bool {
 }
 
 /// That a repair failed, and whether it ended in the middle.
-fn not_repaired(image: &Path, error: &RepairError, ended: &str) -> anyhow::Error {
+fn not_repaired(image: &Path, error: &RepairError, ended: Ended<'_>) -> anyhow::Error {
     let image = image.display();
     match error {
-        RepairError::Io(_) => anyhow!("cannot repair {image}: {error}; {ended}"),
+        RepairError::Io(_) => anyhow!("cannot repair {image}: {error}; {}", ended()),
         RepairError::Unsupported(_) => anyhow!("cannot repair {image}: {error}"),
     }
 }

@@ -281,6 +281,11 @@ fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether medfs can write the volume on a device, as far as its features go.
+pub(crate) fn can_be_written(dev: &dyn BlockDevice) -> bool {
+    !is_said_of(dev, |sb| !medfs::can_be_written(sb.feature.get()))
+}
+
 /// Whether a block says that it is the superblock of a volume that medfs may know.
 pub(crate) fn is_superblock(block: &Block) -> bool {
     [superblock::MAGIC, superblock::DELTA_MAGIC].contains(&RawSuperblock::in_block(block).magic.get())

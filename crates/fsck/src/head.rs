@@ -7,13 +7,14 @@
 
 use crate::judgement::Judgement;
 use crate::led::led_to;
+use crate::named::{first_block, namers};
 use crate::names::own_name;
 use crate::reach::Entry;
 use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, recorded};
 use crate::strays::look_again;
 use medfs_format::Ino;
-use medfs_format::node::{FileKind, RawInode, footer};
+use medfs_format::node::{Advise, FileKind, RawInode, footer};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
@@ -79,7 +80,13 @@ impl Heads<'_, '_> {
         if (inode.i_pino.get(), name) == (entry.0, Some(entry.1)) {
             return Ok(false);
         }
-        let Some(other) = led_to(self, inode)?.filter(|&other| other != ino) else { return Ok(false) };
+        let other = match led_to(self, inode)? {
+            None if !inode.advise().intersects(Advise::LOST_PINO) && inode.i_links.get() == 1 => {
+                self.with_head(ino, inode)?
+            }
+            other => other,
+        };
+        let Some(other) = other.filter(|&other| other != ino) else { return Ok(false) };
         self.image.take_up(other)?;
         let addr = self.image.nat(other)?.block_addr.get();
         if !self.image.g.in_main(addr) {
@@ -99,6 +106,22 @@ impl Heads<'_, '_> {
         // Without checksums only the whole sector tells.
         let is_whole = inode.as_bytes()[..SECTOR] == theirs.as_bytes()[..SECTOR];
         Ok(is_theirs && (is_whole || self.rules.is_doubtful(inode) && !self.rules.is_doubtful(theirs)))
+    }
+
+    /// Another inode with all of this one's head, where the directory in which both say that they are tells neither.
+    fn with_head(&mut self, ino: Ino, inode: &RawInode) -> io::Result<Option<Ino>> {
+        let addr = self.image.nat(ino)?.block_addr.get();
+        let first = if self.image.g.in_main(addr) { first_block(&mut self.image, addr)? } else { None };
+        let Some(first) = first else { return Ok(None) };
+        let namers = namers(&mut self.image)?.get(&first).cloned().unwrap_or_default();
+        for other in namers.into_iter().filter(|&other| other != ino) {
+            let addr = self.image.nat(other)?.block_addr.get();
+            let theirs: &RawInode = self.image.cache.get(addr)?.view();
+            if theirs.as_bytes()[..SECTOR] == inode.as_bytes()[..SECTOR] {
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the first block that an inode names is another one's by its summary.

@@ -74,6 +74,8 @@ pub(crate) struct Image<'d> {
     pub(crate) blank: BTreeSet<Ino>,
     /// What is in use and named by nobody, once it was wanted.
     pub(crate) unnamed: Option<Unnamed>,
+    /// The inodes that name a block which others name too as their first, once looked for.
+    pub(crate) namers: Option<HashMap<BlockAddr, Vec<Ino>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
     /// Blocks of the SIT that are lost: they hold other bytes, or zeros where the checkpoint counts more blocks

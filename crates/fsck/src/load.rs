@@ -48,6 +48,7 @@ impl<'d> Image<'d> {
             nat_changes: BTreeMap::new(),
             blank_nat,
             lost_blocks: None,
+            namers: None,
             all_summaries: false,
             lost_files: None,
             blank: BTreeSet::new(),

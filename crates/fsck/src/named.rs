@@ -38,6 +38,15 @@ pub(crate) fn unnamed_block(image: &mut Image<'_>, owner: Owner) -> io::Result<O
     Ok(unnamed(image)?.block_of(owner.nid, owner.ofs_in_node))
 }
 
+/// The inodes that name as their first block one that another slot names too. Kept as it was when first asked for,
+/// while [`unnamed`] is not: what is mended on the walk is of no use here.
+pub(crate) fn namers<'i>(image: &'i mut Image<'_>) -> io::Result<&'i HashMap<BlockAddr, Vec<Ino>>> {
+    if image.namers.is_none() {
+        image.namers = Some(find_unnamed(image)?.namers);
+    }
+    Ok(image.namers.as_ref().expect("just found"))
+}
+
 /// Looks for what nobody names on the whole volume.
 pub(crate) fn find_unnamed(image: &mut Image<'_>) -> io::Result<Unnamed> {
     let mut named = Named {
@@ -54,6 +63,11 @@ pub(crate) fn find_unnamed(image: &mut Image<'_>) -> io::Result<Unnamed> {
     };
     each_entry(image, &mut |image, nid, ino, addr| {
         let at = *footer(image.cache.get(addr)?);
+        if nid == ino
+            && let Some(first) = first_block(image, addr)?.filter(|first| found.twice.contains(first))
+        {
+            found.namers.entry(first).or_default().push(ino);
+        }
         let is_own = (at.nid.get(), at.ino.get()) == (nid, ino) && nid != ino;
         if is_own && !test_bit(&named.nids, nid as usize) && image.is_valid(addr)? {
             found.nodes.entry(ino).or_default().push((at.node_offset(), nid));
@@ -108,6 +122,7 @@ impl Named {
     fn add_blocks(&mut self, image: &mut Image<'_>, nid: Nid, addrs: &[BlockAddr]) -> io::Result<()> {
         let (main, end) = (image.g.main_blkaddr, (self.blocks.len() * 8) as u32);
         let (version, is_blank) = (image.nat(nid)?.version, image.blank.contains(&nid));
+        let (mut disputed, mut is_copy) = (Vec::new(), true);
         for (slot, &named) in addrs.iter().enumerate().filter(|(_, named)| named.wrapping_sub(main) < end) {
             let bit = (named - main) as usize;
             if test_bit(&self.blocks, bit) && self.twice.len() < MAX_BLOCKS {
@@ -115,10 +130,17 @@ impl Named {
             }
             set_bit(&mut self.blocks, bit);
             let owner = Owner::slot(nid, slot as u16, version);
-            let is_own = recorded(image, named, Kind::Data)?.is_none_or(|sum| owner.is_now_of(&sum));
-            if !is_own && !is_blank && self.disputed.len() < MAX_BLOCKS {
-                self.disputed.insert(named, (nid, slot as u16));
+            match recorded(image, named, Kind::Data)? {
+                Some(sum) if !owner.is_now_of(&sum) => disputed.push((named, slot as u16, sum)),
+                _ => is_copy = false,
             }
+        }
+        // Of a node with a sector of another one all blocks are that one's, at their slots.
+        let first = disputed.first().map(|(_, _, sum)| sum.nid);
+        is_copy &=
+            disputed.iter().all(|(_, slot, sum)| Some(sum.nid) == first && sum.ofs_in_node.get() == *slot);
+        if !is_copy && !is_blank && self.disputed.len() < MAX_BLOCKS {
+            self.disputed.extend(disputed.into_iter().map(|(named, slot, _)| (named, (nid, slot))));
         }
         Ok(())
     }
@@ -128,6 +150,17 @@ fn set(bits: &mut [u8], at: u32, end: u32) {
     if at < end {
         set_bit(bits, at as usize);
     }
+}
+
+/// The first block that the inode at an address names.
+pub(crate) fn first_block(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
+    let (flexible, g) = (image.flexible(), image.g.clone());
+    let inode: &RawInode = image.cache.get(addr)?.view();
+    let Some(slots) = inode.possible_slots(flexible).filter(|_| !has_no_addresses(inode)) else {
+        return Ok(None);
+    };
+    let mut named = inode.i_addr[slots.extra..].iter().map(|addr| addr.get()).take(slots.addrs());
+    Ok(named.find(|&addr| g.in_main(addr)))
 }
 
 /// The nodes that the NAT leads to: each with its inode, and its block.

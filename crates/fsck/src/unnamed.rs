@@ -19,6 +19,8 @@ pub(crate) type Slots = Vec<(u16, BlockAddr)>;
 pub(crate) struct Unnamed {
     /// Blocks that more than one slot names.
     pub(crate) twice: HashSet<BlockAddr>,
+    /// The inodes that name such a block as their first.
+    pub(crate) namers: HashMap<BlockAddr, Vec<Ino>>,
     /// Blocks by the node whose they are, each with its slot, in the order of these; no two of one slot.
     pub(crate) blocks: HashMap<Nid, Slots>,
     /// The nodes of each file that have such blocks.

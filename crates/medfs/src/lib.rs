@@ -72,6 +72,7 @@ pub use map::damage::LEFT_OUT;
 pub use medfs_format::acl;
 pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
+pub use mount::can_be_written;
 pub use options::{
     Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
     DurabilityPolicy, FsyncMode, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,

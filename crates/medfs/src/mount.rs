@@ -241,6 +241,11 @@ const READABLE: Feature = WRITABLE
     .union(Feature::BLKZONED)
     .union(Feature::RO);
 
+/// Whether a volume with these features, as its superblock has them, may be written.
+pub fn can_be_written(features: u32) -> bool {
+    unwritable(Feature::from_bits_retain(features)).is_empty()
+}
+
 /// Those of a volume's features that keep it from being written.
 pub(crate) fn unwritable(features: Feature) -> Feature {
     features.difference(WRITABLE)

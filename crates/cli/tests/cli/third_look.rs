@@ -466,17 +466,20 @@ fn a_salvage_of_a_pulled_card_brings_no_file_that_was_removed() {
 }
 
 #[test]
-fn a_repair_without_room_for_its_undo_file_says_that_it_is_half_done() {
+fn a_repair_without_room_for_its_undo_file_says_whether_it_is_half_done() {
     if !can_mount() {
         return;
     }
-    let s = Scratch::with_volume("64M");
-    lose_root(&s);
-    let _disk = small_disk(&s, "16k");
-    let text = says(&s, 8, "fsck --repair --undo tiny/undo image");
-    assert!(text.contains("cannot write the undo file: No space left"), "{text}");
-    assert!(
-        text.contains("; the repair is not complete: run it again with the same undo file, or"),
-        "{text}"
-    );
+    let half_done = "; the repair is not complete: run it again with the same undo file, or";
+    let untouched = "; nothing was changed, and tiny/undo was removed: name a file on a disk with room";
+    for (room, what) in [("16k", untouched), ("24k", half_done)] {
+        let s = Scratch::with_volume("64M");
+        lose_root(&s);
+        let before = fs::read(s.image()).unwrap();
+        let _disk = small_disk(&s, room);
+        let text = says(&s, 8, "fsck --repair --undo tiny/undo image");
+        assert!(text.contains("cannot write the undo file: No space left"), "{room}: {text}");
+        assert!(text.contains(what), "{room}: {text}");
+        assert!(what == half_done || fs::read(s.image()).unwrap() == before, "{room}");
+    }
 }

@@ -65,6 +65,7 @@ pub(crate) fn pending(
         (Some(_), None) => Ok(sb.check_no_nvram().map(|()| Pending::Nothing)?),
         (Some(info), Some(beside)) => match records(sb, header, info, beside) {
             Err(Error::Incompatible(why)) if opts.read_only => Ok(shown_without(&why)),
+            Err(error) if opts.read_only => Ok(shown_without(&error.to_string())),
             found => found,
         },
     }
