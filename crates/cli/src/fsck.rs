@@ -31,6 +31,10 @@ Before the first repair of a damaged card, copy its files: 'medfs get -r', or
 that was made with --undo; keep FILE on another disk. 'medfs help damaged', or
 medfs-damaged(7), gives all steps in order.
 
+A repair that has fsyncs to replay is rehearsed before anything is written: a file
+in the directory that the environment variable TMPDIR names, otherwise /tmp, holds
+what it would change.
+
 The content of files is not checked, as F2FS has no checksums for it.
 
 Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left,

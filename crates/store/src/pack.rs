@@ -11,12 +11,12 @@ use crate::io::Io;
 use crate::nat;
 use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::{CpFlags, RawCheckpoint, verify_checksum};
+use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
 use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_followed};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use zerocopy::FromZeros;
 
 pub(crate) const SUMMARY_SIZE: usize = size_of::<RawSummary>();
@@ -38,6 +38,8 @@ pub(crate) struct Pack {
     pub(crate) unfinished: Option<u64>,
     /// The header that is left of it, where the other one is damaged.
     pub(crate) left: Option<HeaderLeft>,
+    /// Headers of it with a flipped bit, as they were: none is left without one.
+    pub(crate) turned_back: Vec<(BlockAddr, Box<Block>)>,
 }
 
 impl Pack {
@@ -64,7 +66,7 @@ type ReadBlock<'a> = &'a dyn Fn(u32) -> Result<Box<Block>>;
 
 /// Reads a pack as a mount does, with everything in it that a mount may refuse.
 pub(crate) fn check_pack(geo: &Geometry, pack: usize, read: ReadBlock<'_>) -> Result<()> {
-    let pack = try_pack(read, geo, pack)?;
+    let pack = try_pack(read, read, geo, pack)?;
     let (_, nat, sit) = read_summaries(read, geo, &pack)?;
     nat::journal_entries(geo, &nat)?;
     segment::journal_entries(geo, &sit)?;
@@ -73,19 +75,47 @@ pub(crate) fn check_pack(geo: &Geometry, pack: usize, read: ReadBlock<'_>) -> Re
 
 pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
     let read = |addr| io.read(addr);
-    let (first, second) = (try_pack(&read, geo, 0), try_pack(&read, geo, 1));
+    let (first, second) = (try_pack(&read, &read, geo, 0), try_pack(&read, &read, geo, 1));
     match (first, second) {
         (Ok(a), Ok(b)) => {
-            let newer = b.header.checkpoint_ver.get().wrapping_sub(a.header.checkpoint_ver.get()) as i64 > 0;
-            let newest = if newer { b } else { a };
+            let newest = if is_newer(&b, &a) { b } else { a };
             Ok(newer_of_one_header(io, geo, &newest)?.unwrap_or(newest))
         }
         (Ok(whole), Err(_)) | (Err(_), Ok(whole)) => match newer_of_one_header(io, geo, &whole)? {
             Some(newer) => Ok(newer),
-            None => beside_a_broken_one(io, geo, whole),
+            None => match turned_back(io, geo, 1 - whole.pack).filter(|other| is_newer(other, &whole)) {
+                Some(newer) => Ok(newer),
+                None => beside_a_broken_one(io, geo, whole),
+            },
         },
-        (Err(a), Err(_)) => Err(a),
+        (Err(a), Err(_)) => match (turned_back(io, geo, 0), turned_back(io, geo, 1)) {
+            (Some(a), Some(b)) => Ok(if is_newer(&b, &a) { b } else { a }),
+            (Some(pack), None) | (None, Some(pack)) => Ok(pack),
+            (None, None) => Err(a),
+        },
     }
+}
+
+fn is_newer(pack: &Pack, than: &Pack) -> bool {
+    pack.header.checkpoint_ver.get().wrapping_sub(than.header.checkpoint_ver.get()) as i64 > 0
+}
+
+/// A pack that is whole but for a flipped bit in each of its headers, which their checksums tell.
+fn turned_back(io: &Io, geo: &Geometry, pack: usize) -> Option<Pack> {
+    let mended = RefCell::new(Vec::new());
+    let header = |addr| {
+        let mut block = io.read(addr)?;
+        if verify_checksum(&block, addr).is_err()
+            && let Some(bit) = flipped_bit(&block)
+        {
+            bit.flip(&mut block);
+            mended.borrow_mut().push((addr, block.clone()));
+        }
+        Ok(block)
+    };
+    let pack = try_pack(&header, &|addr| io.read(addr), geo, pack).ok()?;
+    tracing::warn!("the headers of the last checkpoint have a flipped bit, which their checksums tell");
+    Some(Pack { turned_back: mended.into_inner(), ..pack })
 }
 
 /// Reads blocks; `None` for one that cannot be read.
@@ -117,14 +147,27 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
     let header = RawCheckpoint::in_block(&left.block).clone();
     let next_version = left.version().wrapping_add(1);
     let crc = stored_checksum(&left.block);
-    Ok(Some(Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left: Some(left) }))
+    Ok(Some(Pack {
+        header,
+        head,
+        crc,
+        pack,
+        next_version,
+        older: None,
+        unfinished: None,
+        left: Some(left),
+        turned_back: Vec::new(),
+    }))
 }
 
-/// Makes a pack whole of which one header is left.
+/// Makes a pack whole of which one header is left, or both have a flipped bit.
 pub(crate) fn make_whole(io: &Io, pack: &Pack) -> Result<()> {
-    let Some(left) = &pack.left else { return Ok(()) };
-    io.write(left.lost, &[&left.block], WriteTag::new(Cause::Meta, Temperature::Hot))?;
-    io.flush()
+    let left = pack.left.iter().map(|left| (left.lost, &left.block));
+    let headers: Vec<_> = left.chain(pack.turned_back.iter().map(|(addr, block)| (*addr, block))).collect();
+    for (addr, block) in &headers {
+        io.write(*addr, &[block], WriteTag::new(Cause::Meta, Temperature::Hot))?;
+    }
+    if headers.is_empty() { Ok(()) } else { io.flush() }
 }
 
 /// A pack that is the only whole one. The other may have been in force before it was damaged, with nodes of
@@ -155,14 +198,14 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     Ok(Pack { next_version, older, unfinished, ..pack })
 }
 
-fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
+fn try_pack(header_at: ReadBlock<'_>, read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     let start = geo.cp_pack(pack);
-    let first = read(start)?;
+    let first = header_at(start)?;
     let crc = verify_checksum(&first, start)?;
     let header = RawCheckpoint::in_block(&first).clone();
     header.validate(start, geo)?;
     let end = start + header.cp_pack_total_block_count.get() - 1;
-    let last = read(end)?;
+    let last = header_at(end)?;
     verify_checksum(&last, end)?;
     if RawCheckpoint::in_block(&last).checkpoint_ver != header.checkpoint_ver {
         return Err(FormatError::corrupt(
@@ -179,7 +222,17 @@ fn try_pack(read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {
     }
     debug_assert_eq!(crc, stored_checksum(&first));
     let next_version = header.checkpoint_ver.get().wrapping_add(1);
-    Ok(Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left: None })
+    Ok(Pack {
+        header,
+        head,
+        crc,
+        pack,
+        next_version,
+        older: None,
+        unfinished: None,
+        left: None,
+        turned_back: Vec::new(),
+    })
 }
 
 /// Reads the summaries of the six logs, and the journals of NAT and SIT. `past_damage`: a block that cannot be

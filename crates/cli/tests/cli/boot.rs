@@ -306,3 +306,27 @@ fn an_inode_without_its_last_sector_is_left_alone_at_boot_and_named_by_a_salvage
         assert!(text.contains("/some: "), "{text}");
     }
 }
+
+/// As fsck does: the volume is not shown as of the checkpoint before.
+#[test]
+fn a_flipped_bit_in_each_header_of_a_checkpoint_is_turned_back_by_who_reads() {
+    for (one, other) in [(2, 48), (48, 2), (2, 2)] {
+        let s = Scratch::with_volume("64M");
+        for name in ["old", "new"] {
+            with_engine(&s.image(), true, |v| {
+                make(v, v.root(), name, FileKind::Regular);
+            });
+        }
+        let pack = newest_pack(&s.image());
+        let image = fs::read(s.image()).unwrap();
+        for (block, byte) in [(pack[0], one), (*pack.last().unwrap(), other)] {
+            patch(&s.image(), block, byte, &[image[(block * PAGE + byte) as usize] ^ 1]);
+        }
+        medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("copy")).assert().code(0);
+        assert!(Path::new(&s.path("copy/new")).exists(), "{one} {other}");
+        with_engine(&s.image(), true, |v| {
+            make(v, v.root(), "newer", FileKind::Regular);
+        });
+        medfs().arg("fsck").arg(s.image()).assert().code(0);
+    }
+}

@@ -196,10 +196,10 @@ fn a_version_that_a_broken_pack_had_is_not_used_again() {
     let newest = packs(&device).into_iter().max_by_key(|pack| pack.1).unwrap();
     let first = read_block(&*device, newest.0.into()).unwrap();
     let blocks = RawCheckpoint::in_block(&first).cp_pack_total_block_count.get();
-    // Either header alone would show that the checkpoint was complete.
+    // Either header alone would show that the checkpoint was complete; one flipped bit would be turned back.
     for header in [newest.0, newest.0 + blocks - 1] {
         let mut damaged = read_block(&*device, header.into()).unwrap();
-        damaged.0[40] ^= 1;
+        damaged.0[40] ^= 7;
         device.write(header.into(), &[&damaged], TAG).unwrap();
     }
     let v = open_device(&device, "");
