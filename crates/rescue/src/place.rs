@@ -61,6 +61,11 @@ impl Place {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Its name in that; empty: it is the sink's directory.
+    pub fn name(&self) -> &[u8] {
+        &self.0.name
+    }
+
     /// The names that lead to it from the sink's directory, this one last; none: it is that directory.
     pub fn names(&self) -> Vec<&[u8]> {
         let mut names = Vec::new();

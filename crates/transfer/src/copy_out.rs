@@ -24,13 +24,17 @@ use std::path::{Path, PathBuf};
 
 const DIR: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Directories that stay open on the way to the one that is written: of a deeper tree all are opened again now and
+/// then.
+const KEPT_OPEN: usize = 64;
+
 /// A directory of the host as the [`Sink`] of a walk of medfs-rescue.
 pub struct HostDir<'a> {
     root: OwnedFd,
     /// What the user calls it.
     shown: PathBuf,
-    /// The directory that was used last.
-    recent: Option<(Place, OwnedFd)>,
+    /// The way to the directory that was used last, up to [`KEPT_OPEN`] of it: each is in the one before.
+    way: Vec<(Place, OwnedFd)>,
     /// The regular file that is being written, and its name until then.
     file: Option<(File, Vec<u8>, Place)>,
     /// Files that were made here, by device and number: none gives way to another.
@@ -56,7 +60,7 @@ impl<'a> HostDir<'a> {
         Ok(HostDir {
             root: opened,
             shown: root.to_owned(),
-            recent: None,
+            way: Vec::new(),
             file: None,
             made: HashSet::new(),
             source: None,
@@ -82,28 +86,41 @@ impl<'a> HostDir<'a> {
         io::Error::new(error.kind(), format!("cannot {what} {}: {error}", self.shown(at)))
     }
 
-    /// Opens a directory, name by name.
-    fn open(&self, names: &[&[u8]]) -> io::Result<OwnedFd> {
-        let mut dir = self.root.try_clone()?;
-        for name in names {
-            dir = fs::openat(&dir, *name, DIR | OFlags::PATH, Mode::empty())?;
+    /// Opens a directory, name by name from the nearest above it that is open.
+    fn open(&mut self, dir: &Place) -> io::Result<&OwnedFd> {
+        let (mut below, mut at) = (Vec::new(), Some(dir));
+        let mut kept = 0;
+        while let Some(place) = at {
+            if let Some(found) = self.way.iter().rposition(|(opened, _)| opened.is(place)) {
+                kept = found + 1;
+                break;
+            }
+            below.push(place);
+            at = place.above();
         }
-        Ok(dir)
+        self.way.truncate(kept);
+        while let Some(place) = below.pop() {
+            let above = self.way.last().map_or(&self.root, |(_, opened)| opened);
+            let opened = match place.name() {
+                b"" => above.try_clone()?,
+                name => fs::openat(above, name, DIR | OFlags::PATH, Mode::empty())?,
+            };
+            if self.way.len() == KEPT_OPEN {
+                self.way.remove(0);
+            }
+            self.way.push((place.clone(), opened));
+        }
+        Ok(self.way.last().map_or(&self.root, |(_, opened)| opened))
     }
 
     /// The directory that a place is in, and its name there.
     fn parent<'p>(&mut self, at: &'p Place) -> io::Result<(&OwnedFd, &'p [u8])> {
-        let names = at.names();
-        let Some((name, above)) = names.split_last() else {
+        if at.name().is_empty() {
             return Err(io::Error::other("the destination itself"));
-        };
-        let Some(dir) = at.above() else { return Ok((&self.root, name)) };
-        if !self.recent.as_ref().is_some_and(|(recent, _)| recent.is(dir)) {
-            self.recent = Some((dir.clone(), self.open(above)?));
         }
-        match &self.recent {
-            Some((_, opened)) => Ok((opened, name)),
-            None => Ok((&self.root, name)),
+        match at.above() {
+            None => Ok((&self.root, at.name())),
+            Some(dir) => Ok((self.open(dir)?, at.name())),
         }
     }
 
@@ -236,9 +253,9 @@ impl Sink for HostDir<'_> {
     }
 
     fn leave(&mut self, at: &Place, meta: &Meta) -> io::Result<()> {
-        let opened = self.open(&at.names()).and_then(|path| {
+        let opened = self.open(at).and_then(|path| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            Ok(fs::openat(&path, ".", flags, Mode::empty())?)
+            Ok(fs::openat(path, ".", flags, Mode::empty())?)
         });
         let set = opened.and_then(|dir| metadata(meta).apply_to_open(dir.as_fd()));
         set.map_err(|e| self.failed("set owner, mode and times of", at, e))
@@ -302,18 +319,15 @@ impl Sink for HostDir<'_> {
     }
 
     fn link(&mut self, first: &Place, at: &Place, lost: &Lost) -> io::Result<Settled> {
-        let names = first.names();
         // Two entries of one name, in a damaged directory: the file is there.
-        if names == at.names() {
+        if first.names() == at.names() {
             return Ok(Settled::at(at));
         }
         self.check_place(at, false)?;
-        let Some((old, above)) = names.split_last() else {
-            return Ok(Settled::at(at));
-        };
-        let from = self.open(above)?;
-        let size = fs::statat(&from, *old, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
-        let link = |dir: &OwnedFd, name: &[u8]| Ok(fs::linkat(&from, *old, dir, name, AtFlags::empty())?);
+        let (from, old) = self.parent(first)?;
+        let from = from.try_clone()?;
+        let size = fs::statat(&from, old, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
+        let link = |dir: &OwnedFd, name: &[u8]| Ok(fs::linkat(&from, old, dir, name, AtFlags::empty())?);
         let (beside, ()) = self.make_beside(at, link)?;
         self.settle(at, &beside, size, lost)
     }
