@@ -5,7 +5,7 @@
 //! that it lies wholly in the inode block. It is there while the file has room for it and need not hold any delta:
 //!
 //! ```text
-//! | version 2 | flags | used: u16 | first: u32 | record | record | ..  count: u16 | note | ..  unused |
+//! | version 2 | flags | used: u16 | first: u32 | record | record | ..  count: u16 | note | ..  unused | tie |
 //! record: | page index: u32 | size: u16 | codec: u8 | slices: u8 | checksum: u32 | slice | .. | delta: size bytes |
 //!  slice: | ino: u32 | page: u32 | from: u16 | to: u16 | length: u16 |
 //!   note: | page: u32 | address: u32 | pages: u16 |
@@ -26,11 +26,16 @@
 //! ([`compact_start`]). It holds records for which the zone has no room:
 //!
 //! ```text
-//! | magic: u32 | ino: u32 | sequence: u32 | used: u16 | 0: u16 | checksum: u32 | record | record | ..     zeros |
+//! | magic: u32 | ino: u32 | sequence: u32 | used: u16 | mark: u16 | checksum: u32 | record | record | ..  zeros |
 //! ```
 //!
 //! Of several records of a page that in the zone counts, otherwise that in the compact page of the highest
 //! sequence number. Compact pages below the zone's `first` count no more.
+//!
+//! The *tie*, where the zone's flag says that it has one, says which compact pages the file has, and at which places
+//! ([`Tie`]): a block that is a compact page of the file, but not this one, is told by it.
+
+mod tie;
 
 use crate::flip::{Bit, Syndromes};
 use crate::node::NIDS_PER_BLOCK;
@@ -39,6 +44,7 @@ use crate::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_
 use crate::{BLOCK_SIZE, Block, FormatError, Ino, Structure, crc};
 use std::ops::Range;
 use std::sync::OnceLock;
+pub use tie::{TIE_SIZE, Tie, ZONE_TIED, compact_id, set_tie, tie, untie};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -71,7 +77,7 @@ pub const NO_DELTA: u8 = 0;
 pub struct RawZoneHeader {
     /// [`ZONE_VERSION`].
     pub version: u8,
-    /// [`ZONE_COMPACT`] and [`ZONE_NOTES`].
+    /// [`ZONE_COMPACT`], [`ZONE_NOTES`] and [`ZONE_TIED`].
     pub flags: u8,
     /// Bytes of all records.
     pub used: U16,
@@ -145,8 +151,8 @@ pub struct RawCompactHeader {
     pub sequence: U32,
     /// Bytes of all records.
     pub used: U16,
-    /// Zero.
-    pub reserved: U16,
+    /// Tells it from other pages that had its sequence number, before a power loss; zero on volumes without ties.
+    pub mark: U16,
     /// F2FS's CRC of the block with zeros in this field.
     pub checksum: U32,
 }
@@ -230,13 +236,26 @@ pub fn zone_header(zone: &[u8], ino: Ino) -> Result<RawZoneHeader, FormatError> 
     if header.version != ZONE_VERSION {
         return Err(bad("version", header.version.to_string()));
     }
-    if header.flags & !(ZONE_COMPACT | ZONE_NOTES) != 0 {
+    let tied = header.flags & ZONE_TIED != 0;
+    let may_be_tied = header.flags & ZONE_COMPACT != 0 && zone.len() >= ZONE_HEADER_SIZE + TIE_SIZE;
+    if header.flags & !(ZONE_COMPACT | ZONE_NOTES | ZONE_TIED) != 0 || (tied && !may_be_tied) {
         return Err(bad("flags", format!("{:#x}", header.flags)));
     }
     if header.first.get() == u32::MAX {
         return Err(bad("first", "the last sequence number there is".into()));
     }
     Ok(header)
+}
+
+/// Bytes of a zone that are neither its header nor its tie.
+fn area(zone: &[u8]) -> Range<usize> {
+    let tie = if zone[1] & ZONE_TIED != 0 { TIE_SIZE } else { 0 };
+    ZONE_HEADER_SIZE..zone.len().saturating_sub(tie).max(ZONE_HEADER_SIZE)
+}
+
+/// Bytes that records can have in a zone.
+pub fn zone_room(zone: &[u8]) -> usize {
+    if zone.len() < ZONE_HEADER_SIZE { 0 } else { area(zone).len() }
 }
 
 /// The records of a zone, oldest first, after a check of its structure. `ino` is named in errors.
@@ -264,9 +283,7 @@ fn unique(found: Vec<Record<'_>>, structure: Structure, ino: Ino) -> Result<Vec<
 pub fn parse_prefix(zone: &[u8], ino: Ino) -> (Vec<Record<'_>>, Option<FormatError>) {
     match zone_header(zone, ino) {
         Err(error) => (Vec::new(), Some(error)),
-        Ok(header) => {
-            parse(&zone[ZONE_HEADER_SIZE..], usize::from(header.used.get()), Structure::DeltaZone, ino)
-        }
+        Ok(header) => parse(&zone[area(zone)], usize::from(header.used.get()), Structure::DeltaZone, ino),
     }
 }
 
@@ -302,16 +319,17 @@ fn parse(area: &[u8], used: usize, structure: Structure, ino: Ino) -> (Vec<Recor
 }
 
 /// Fills a zone with records, in this order, without notes; `false` (zone untouched) where they do not fit.
-/// `first` stays, and whether there are compact pages.
+/// `first` stays, and whether there are compact pages, and which.
 pub fn fill_zone(zone: &mut [u8], records: &[Record<'_>]) -> bool {
     let used: usize = records.iter().map(Record::size).sum();
-    if ZONE_HEADER_SIZE + used > zone.len() {
+    let area = area(zone);
+    if used > area.len() {
         return false;
     }
     zone[0] = ZONE_VERSION;
     zone[1] &= !ZONE_NOTES;
     zone[2..4].copy_from_slice(&(used as u16).to_le_bytes());
-    write_records(&mut zone[ZONE_HEADER_SIZE..], records);
+    write_records(&mut zone[area], records);
     true
 }
 
@@ -337,7 +355,7 @@ pub fn notes(zone: &[u8], ino: Ino) -> Result<&[RawNote], FormatError> {
         return Ok(&[]);
     }
     let bad = |value: String| FormatError::corrupt(Structure::DeltaZone, ino, "notes", value);
-    let rest = zone.get(ZONE_HEADER_SIZE + usize::from(header.used.get())..).unwrap_or_default();
+    let rest = zone[area(zone)].get(usize::from(header.used.get())..).unwrap_or_default();
     let Ok((count, rest)) = U16::read_from_prefix(rest) else { return Err(bad("none".into())) };
     match <[RawNote]>::ref_from_prefix_with_elems(rest, count.get().into()) {
         Ok((notes, _)) if notes.iter().all(|note| note.len.get() > 0) => Ok(notes),
@@ -348,8 +366,9 @@ pub fn notes(zone: &[u8], ino: Ino) -> Result<&[RawNote], FormatError> {
 /// Puts notes behind the records of a sound zone in place of those it had; `false` (zone untouched) where
 /// they do not fit.
 pub fn set_notes(zone: &mut [u8], notes: &[RawNote]) -> bool {
-    let start = ZONE_HEADER_SIZE + usize::from(u16::from_le_bytes([zone[2], zone[3]]));
-    let Some(room) = zone.get_mut(start..).filter(|room| room.len() >= notes_size(notes.len())) else {
+    let (start, area) = (usize::from(u16::from_le_bytes([zone[2], zone[3]])), area(zone));
+    let room = zone[area].get_mut(start..);
+    let Some(room) = room.filter(|room| room.len() >= notes_size(notes.len())) else {
         return false;
     };
     room.fill(0);
@@ -364,14 +383,34 @@ pub fn set_notes(zone: &mut [u8], notes: &[RawNote]) -> bool {
     true
 }
 
-/// Says in a zone, which loses its notes, whether the file has compact pages, and which is the first that counts.
+/// Says in a zone, which loses its notes, whether the file has compact pages, and which is the first that counts. A tie
+/// stays as long as there are such pages.
 pub fn set_compact(zone: &mut [u8], compact: bool, first: u32) {
-    zone[1] = if compact { ZONE_COMPACT } else { 0 };
+    if !compact && zone[1] & ZONE_TIED != 0 {
+        let tie = area(zone).end;
+        zone[tie..].fill(0);
+    }
+    zone[1] = if compact { ZONE_COMPACT | (zone[1] & ZONE_TIED) } else { 0 };
     zone[4..8].copy_from_slice(&first.to_le_bytes());
 }
 
-/// A compact page with these records, which must fit [`COMPACT_ROOM`].
+/// A new compact page with these records, which must fit [`COMPACT_ROOM`].
 pub fn compact_page(ino: Ino, sequence: u32, records: &[Record<'_>]) -> Block {
+    let sum = crc::f2fs(&filled(ino, sequence, 0, records).0);
+    filled(ino, sequence, (sum ^ (sum >> 16)) as u16, records)
+}
+
+/// A compact page with other records, which must fit, and the same [number](compact_id).
+pub fn compact_page_with(page: &Block, records: &[Record<'_>]) -> Block {
+    let header = compact_header(page);
+    filled(header.ino.get(), header.sequence.get(), header.mark.get(), records)
+}
+
+fn compact_header(page: &Block) -> RawCompactHeader {
+    RawCompactHeader::read_from_prefix(&page.0).expect("a block is larger than the header").0
+}
+
+fn filled(ino: Ino, sequence: u32, mark: u16, records: &[Record<'_>]) -> Block {
     let used: usize = records.iter().map(Record::size).sum();
     let mut block = Block::ZERO;
     write_records(&mut block.0[COMPACT_HEADER_SIZE..], records);
@@ -380,7 +419,7 @@ pub fn compact_page(ino: Ino, sequence: u32, records: &[Record<'_>]) -> Block {
         ino: ino.into(),
         sequence: sequence.into(),
         used: (used as u16).into(),
-        reserved: 0.into(),
+        mark: mark.into(),
         checksum: 0.into(),
     };
     block.0[..COMPACT_HEADER_SIZE].copy_from_slice(header.as_bytes());
@@ -469,7 +508,8 @@ mod tests {
             records(&zone, 9).unwrap_err().to_string()
         };
         assert!(broken(0, 1).contains("version"));
-        assert!(broken(1, 4).contains("flags"));
+        assert!(broken(1, 8).contains("flags"));
+        assert!(broken(1, ZONE_TIED).contains("flags"), "tied, without compact pages");
         let mut noted = zone.clone();
         (noted[1], noted[38]) = (ZONE_NOTES, 9);
         assert!(notes(&noted, 9).unwrap_err().to_string().contains("notes"), "more than there is room for");

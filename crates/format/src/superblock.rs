@@ -24,6 +24,8 @@ pub const DELTA_OLD_LAYOUTS: u32 = 1;
 pub const DELTA_NVRAM: u32 = 2;
 /// Bit of [`RawDeltaInfo::incompat`]: nodes of the roll-forward log may be sealed ([`crate::seal`]).
 pub const DELTA_SEALS: u32 = 4;
+/// Bit of [`RawDeltaInfo::incompat`]: zones may say which compact pages their files have ([`crate::delta::Tie`]).
+pub const DELTA_TIES: u32 = 8;
 /// Features that decide how a volume is laid out when it is made, and those that medfs does not know.
 const FROM_THE_BEGINNING: Feature = Feature::BLKZONED
     .union(Feature::RO)
@@ -361,7 +363,7 @@ impl RawSuperblock {
         let missing = !self.features().contains(DELTA_FEATURES);
         self.magic = DELTA_MAGIC.into();
         self.feature = (self.features() | DELTA_FEATURES).bits().into();
-        let incompat = DELTA_SEALS | if missing { DELTA_OLD_LAYOUTS } else { 0 };
+        let incompat = DELTA_SEALS | DELTA_TIES | if missing { DELTA_OLD_LAYOUTS } else { 0 };
         self.delta = RawDeltaInfo {
             version: DELTA_VERSION.into(),
             incompat: incompat.into(),
@@ -400,9 +402,14 @@ impl RawSuperblock {
         self.seal();
     }
 
-    /// Says of a delta volume that nodes may be sealed from now on. The log must be empty.
-    pub fn allow_seals(&mut self) {
-        self.delta.incompat = (self.delta.incompat.get() | DELTA_SEALS).into();
+    /// Whether zones of the volume may say which compact pages their files have.
+    pub fn has_ties(&self) -> bool {
+        self.is_delta_volume() && self.delta.incompat.get() & DELTA_TIES != 0
+    }
+
+    /// Says of a delta volume that nodes may be sealed from now on, and zones tied. The log must be empty.
+    pub fn allow_seals_and_ties(&mut self) {
+        self.delta.incompat = (self.delta.incompat.get() | DELTA_SEALS | DELTA_TIES).into();
         self.seal();
     }
 
@@ -457,7 +464,7 @@ impl RawSuperblock {
         }
         let info = &self.delta;
         if info.version.get() != DELTA_VERSION
-            || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM | DELTA_SEALS) != 0
+            || info.incompat.get() & !(DELTA_OLD_LAYOUTS | DELTA_NVRAM | DELTA_SEALS | DELTA_TIES) != 0
         {
             return Err(FormatError::Incompatible(format!(
                 "deltas of version {} with features {:#x}: this medfs supports version {DELTA_VERSION} only; use a newer medfs",

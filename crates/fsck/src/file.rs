@@ -4,8 +4,10 @@ use crate::deltas::Deltas;
 use crate::names::{inode_name, is_opaque};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::compress::Compression;
+use medfs_format::delta::{self, Tie};
 use medfs_format::node::{RawExtent, RawInode};
-use medfs_format::{BLOCK_SIZE, Ino, delta};
+use medfs_format::{BLOCK_SIZE, Ino};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// One file's walk.
@@ -86,6 +88,12 @@ pub(crate) struct Zone {
     pub(crate) compact: bool,
     /// Which it denied.
     pub(crate) denied: bool,
+    /// Which compact pages it says that the file has.
+    pub(crate) tie: Option<Tie>,
+    /// Sequence number, and number in the tie, of the compact pages that the walk came to, by their places.
+    pub(crate) places: BTreeMap<u32, (u32, u32)>,
+    /// That one of them goes was told, with what the file loses by it.
+    pub(crate) told: bool,
 }
 
 /// What of a file decides whether a block is a compact page.

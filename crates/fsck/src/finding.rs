@@ -245,6 +245,8 @@ codes! {
     SharedNode = 914, Error;
     /// Files with slices that medfs's own list of them does not name: it would free or overwrite what they need.
     SliceList = 915, Error;
+    /// Compact pages of a file that are others than its zone says, or fewer.
+    CompactOther = 916, Error;
     /// Addresses that no compressed cluster has, or a cluster's mark at another place.
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong, with a block that is another file's.

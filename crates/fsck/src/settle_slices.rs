@@ -59,7 +59,7 @@ impl Judgement<'_> {
             for delta in records.iter().filter(|d| deltas.counts(sequence, d.index)) {
                 note(self.judge_slices(ino, inode, delta, most, &mut faulty)?);
             }
-            self.rewrite_compact(ino, page, sequence, records, &faulty)?;
+            self.rewrite_compact(page, records, &faulty)?;
         }
         if !still {
             // What it needed it needs no more: it may be a source of those that come later.

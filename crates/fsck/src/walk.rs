@@ -468,14 +468,14 @@ impl<'d, 'p> Walker<'d, 'p> {
             f.cut = true;
             return Ok(false);
         }
-        let stays = self.compact_block(f, page, addr)? && self.dentry_block(f, page, addr)?;
-        if !stays && self.fix {
+        if !(self.compact_block(f, page, addr)? && self.dentry_block(f, page, addr)?) && self.fix {
             f.cut = true;
             return Ok(false);
         }
         if is_rather_anothers(self, owner, addr, place)?
             || !self.j.space.claim(&mut self.j.image, &mut self.j.findings, addr, owner, place)?
         {
+            f.cut_compact(page);
             f.cut = true;
             return Ok(false);
         }

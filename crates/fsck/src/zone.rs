@@ -7,6 +7,7 @@
 //!
 //! Records with slices wait for the end of the walk ([`crate::slices`]).
 
+use crate::compact::settle_tie;
 use crate::deltas::{Bases, Delta, Deltas, Faulty, zone_range};
 use crate::file::{FileWalk, Zone};
 use crate::finding::Code;
@@ -18,7 +19,7 @@ use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::path::max_pages;
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry, RawXattrHeader, XATTR_MAGIC, XattrEntry};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
@@ -121,6 +122,7 @@ impl Judgement<'_> {
         let (raw, _) = RawZoneHeader::read_from_prefix(&zone).expect("a zone has a header");
         let first = Some(raw.first.get()).filter(|&first| first < u32::MAX).unwrap_or(0);
         if header.is_err() {
+            delta::untie(&mut zone);
             delta::set_compact(&mut zone, false, first);
         }
         let (records, error) = delta::parse_prefix(&zone, f.ino);
@@ -144,6 +146,9 @@ impl Judgement<'_> {
             header_damaged: header.is_err(),
             compact: header.is_ok_and(|h| h.flags & delta::ZONE_COMPACT != 0),
             denied: false,
+            tie: delta::tie(&zone),
+            places: BTreeMap::new(),
+            told: false,
         });
     }
 
@@ -152,7 +157,9 @@ impl Judgement<'_> {
         let Some(mut zone) = f.zone.take() else { return Ok(()) };
         if zone.denied || zone.header_damaged {
             let first = zone.deltas.first;
-            delta::set_compact(&mut inode.as_mut_bytes()[zone.range.clone()], zone.compact, first);
+            let bytes = &mut inode.as_mut_bytes()[zone.range.clone()];
+            delta::untie(bytes);
+            delta::set_compact(bytes, zone.compact, first);
         }
         let addrs = inode.slots(self.rules.flexible()).fanout();
         let most = if zone.compact { delta::compact_start(addrs) } else { max_pages(addrs) };
@@ -179,6 +186,7 @@ impl Judgement<'_> {
             let single = all.filter(|(at, _)| !stale.contains(at)).map(|(_, delta)| delta.clone());
             store_zone(inode, zone.range.clone(), &faulty.without(single));
         }
+        settle_tie(self, f, inode, &mut zone)?;
         if zone.compact { self.settle_compact(f, inode, &mut zone, most) } else { Ok(()) }
     }
 
@@ -198,7 +206,7 @@ impl Judgement<'_> {
             for delta in records.iter().filter(|d| deltas.counts(sequence, d.index)) {
                 self.judge_delta(f, inode, delta, most, &mut faulty)?;
             }
-            self.rewrite_compact(f.ino, addr, sequence, records, &faulty)?;
+            self.rewrite_compact(addr, records, &faulty)?;
         }
         Ok(())
     }
@@ -206,9 +214,7 @@ impl Judgement<'_> {
     /// Writes a compact page anew, in its place, without records that are wrong.
     pub(crate) fn rewrite_compact(
         &mut self,
-        ino: Ino,
         addr: BlockAddr,
-        sequence: u32,
         records: Vec<Delta>,
         faulty: &Faulty,
     ) -> io::Result<()> {
@@ -217,7 +223,8 @@ impl Judgement<'_> {
         }
         let left = faulty.without(records);
         let left: Vec<Record<'_>> = left.iter().map(Delta::record).collect();
-        self.write(addr, &delta::compact_page(ino, sequence, &left), Cause::Data)
+        let page = delta::compact_page_with(self.image.cache.get(addr)?, &left);
+        self.write(addr, &page, Cause::Data)
     }
 
     /// Judges a record that counts; one with slices is kept for later.

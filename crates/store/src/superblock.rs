@@ -104,14 +104,15 @@ impl Store {
         Ok(())
     }
 
-    /// Says on a volume of deltas that was made, or repaired, without it that nodes of the log may be sealed:
-    /// from the next mount on. What was fsynced before must be in the last checkpoint.
+    /// Says on a volume of deltas that was made, or repaired, without it that nodes of the log may be sealed, and that
+    /// zones may say which compact pages there are: from the next mount on. What was fsynced before must be in the last
+    /// checkpoint.
     pub fn allow_seals(&self) -> Result<()> {
-        if !self.is_delta_volume() || self.sb.has_seals() {
+        if !self.is_delta_volume() || (self.sb.has_seals() && self.sb.has_ties()) {
             return Ok(());
         }
         let mut sb = self.sb.clone();
-        sb.allow_seals();
+        sb.allow_seals_and_ties();
         (0..2).try_for_each(|addr| self.write_copy(&sb, addr))
     }
 

@@ -66,7 +66,8 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         delta::RawRecord { index, size, codec, slices, checksum }
         delta::RawSlice { ino, page, from, to, len }
         delta::RawNote { page, addr, len }
-        delta::RawCompactHeader { magic, ino, sequence, used, reserved, checksum }
+        delta::Tie { sum, placed }
+        delta::RawCompactHeader { magic, ino, sequence, used, mark, checksum }
         shared::RawSharedHeader { magic, used, reserved, checksum }
         shared::RawSharedEntry { ino, base, checksum, size, codec, reserved }
         ars::RawTreeHeader { magic, version, reserved, nodes, checksum }
@@ -162,6 +163,7 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         nvram::TAG_NAMED,
         nvram::TAG_LAST,
         superblock::DELTA_SEALS,
+        superblock::DELTA_TIES,
         seal::SEAL_MAGIC,
         seal::MAX_RUNS,
         seal::MAX_COVERED,
@@ -173,6 +175,7 @@ fn numbers_of_code() -> BTreeMap<String, u64> {
         compress::Algorithm::LzoRle,
         delta::ZONE_COMPACT,
         delta::ZONE_NOTES,
+        delta::ZONE_TIED,
         delta::NO_DELTA,
         delta::MAX_SLICES,
         delta::COMPACT_MAGIC,

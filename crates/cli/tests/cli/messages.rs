@@ -450,7 +450,7 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     let s = Scratch::with_volume("64M");
     interrupted_import(&s.image());
     medfs().arg("fsck").arg(s.image()).assert().code(0);
-    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x5"));
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0xd"));
     let dry: serde_json::Value =
         serde_json::from_str(&output(&["import", "--dry-run", "--json"], &[&s.image()])).unwrap();
     assert_eq!((&dry["plan"]["resumes"], &dry["plan"]["switches"]), (&true.into(), &false.into()));
@@ -466,7 +466,7 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     assert_eq!(stat["import_interrupted"], true);
     assert!(output(&["import"], &[&s.image()]).contains("the interrupted import is complete"));
     assert!(!output(&["stat"], &[&s.image()]).contains("interrupted"));
-    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0x4"));
+    assert!(output(&["dump"], &[&s.image()]).contains("incompat 0xc"));
     interrupted_import(&s.image());
     assert!(output(&["export"], &[&s.image()]).contains("now plain F2FS"));
     assert_f2fs_clean(&s.image());

@@ -3,6 +3,8 @@
 use crate::boot::patch;
 use crate::common::*;
 use medfs::{FileKind, Files};
+use medfs_device::{BlockDevice, read_block};
+use medfs_format::delta;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -74,4 +76,65 @@ fn what_only_a_roll_forward_lays_bare_is_told_before_a_repair_and_left_alone_at_
     let cost = text.find("a repair will drop the last updates of pages of 1 file").expect("the cost");
     assert!(text.find("F0907").is_some_and(|at| at < cost), "{text}");
     assert!(text.find("rolled 1 fsynced file forward").is_some_and(|at| cost < at), "{text}");
+}
+
+/// A device lost the write of a compact page: where it should be there is an older one of the same file.
+#[test]
+fn an_older_compact_page_is_told_by_all_and_left_alone_at_boot() {
+    let s = Scratch::with_volume("64M");
+    let noise = |seed: u32, len: usize| -> Vec<u8> {
+        (0..len as u32).map(|n| ((n + seed * 7919).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    };
+    with_engine(&s.image(), true, |v| {
+        let ino = make(v, v.root(), "x.db", FileKind::Regular);
+        v.write(ino, 0, &noise(0, 60 * PAGE)).unwrap();
+        v.sync().unwrap();
+        for round in 1..7 {
+            for page in 0..60u64 {
+                v.write(
+                    ino,
+                    page * PAGE as u64 + 400 * u64::from(round),
+                    &noise(round * 60 + page as u32, 200),
+                )
+                .unwrap();
+            }
+            v.fsync(ino, false).unwrap();
+        }
+        make(v, v.root(), "other", FileKind::Regular);
+    });
+    let dev = open(&s.image());
+    let mut pages: Vec<(u32, u64)> = (0..dev.block_count())
+        .filter_map(|addr| {
+            let block = read_block(&dev, addr).unwrap();
+            let ino = u32::from_le_bytes(block.0[4..8].try_into().unwrap());
+            Some((delta::compact_records(&block, ino).ok()?.0, addr))
+        })
+        .collect();
+    pages.sort_unstable();
+    let ((_, older), (_, last)) = (pages[0], *pages.last().expect("compact pages"));
+    let older = read_block(&dev, older).unwrap();
+    drop(dev);
+    fs::File::options()
+        .write(true)
+        .open(s.image())
+        .unwrap()
+        .write_all_at(&older.0, last * PAGE as u64)
+        .unwrap();
+    let before = fs::read(s.image()).unwrap();
+    let out = |assert: assert_cmd::assert::Assert| {
+        let output = assert.get_output().clone();
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
+    };
+    let text = out(medfs().arg("fsck").arg(s.image()).assert().code(4));
+    assert!(text.contains("(\"x.db\"): compact page") && text.contains("F0916"), "{text}");
+    let text = out(medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4));
+    assert!(text.contains("a repair will drop the last updates of pages of 1 file\n"), "{text}");
+    assert!(fs::read(s.image()).unwrap() == before, "nothing was written");
+    let text = out(medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("r")).assert().code(1));
+    assert!(text.contains("/x.db: ") && text.contains("compact page"), "{text}");
+    let text = out(medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1));
+    assert!(text.contains("/x.db: "), "{text}");
+    let text = out(medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1));
+    assert!(text.contains("a repair will drop the last updates of pages of 1 file\n"), "{text}");
+    assert_clean(&s.image());
 }

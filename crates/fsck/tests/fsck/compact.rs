@@ -4,7 +4,7 @@
 use medfs::{Error, FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::delta::{self, RawSlice};
-use medfs_format::node::RawInode;
+use medfs_format::node::{RawIndirectNode, RawInode};
 use medfs_format::superblock::RawSuperblock;
 use medfs_format::{NEW_ADDR, crc};
 use medfs_fsck::dump::{Dump, Record, Value};
@@ -154,11 +154,7 @@ const FAULTS: &[Fault] = &[
     broken(BROKEN, "slices", |b| b.record(5, "slices", 17)),
     broken(BROKEN, "codec", |b| b.record(5, "codec", 0)),
     broken(BROKEN, "two deltas", |b| b.record(0, "index", 55)),
-    broken(
-        &[Code::CompactTwice],
-        "these pages may be what they were before their last update: 54, 55",
-        |b| b.page("sequence", LAST as u64),
-    ),
+    broken(&[Code::CompactTwice], "sequence number 10, as block", |b| b.page("sequence", LAST as u64)),
     of(
         COMPACT,
         &[Code::DeltaCodec],
@@ -303,6 +299,95 @@ fn before_repair(bed: &Bed, fault: &Fault) {
 #[test]
 fn every_fault_is_found_and_costs_no_other_page() {
     FAULTS.iter().for_each(plant);
+}
+
+/// Places and blocks of the file's compact pages.
+fn compact_pages() -> Vec<(u64, u64)> {
+    let Some(Value::List(rows)) = shown(&whole().dev, ino(COMPACT)).get("compact_pages").cloned() else {
+        panic!("no compact pages")
+    };
+    let row = |row: &Value| match row {
+        Value::Row(row) => (number(row, "place"), number(row, "block")),
+        other => panic!("{other:?}"),
+    };
+    rows.iter().map(row).collect()
+}
+
+/// As a device leaves it that lost a write, or wrote to another place.
+#[test]
+fn a_sound_compact_page_in_the_place_of_another_is_found_and_costs_no_other_file() {
+    let (file, pages) = (whole().file(COMPACT), compact_pages());
+    // One that the file had before all these.
+    let mark = delta::Record { index: 3, codec: 0, checksum: 0, slices: &[], delta: &[] };
+    let older = Box::new(delta::compact_page(file.ino, 0, &[mark]));
+    for (n, &(place, block)) in pages.iter().enumerate() {
+        let next = read_block(&whole().dev, pages[(n + 1) % pages.len()].1).expect("memory");
+        for other in [&next, &older] {
+            let bed = bed();
+            bed.dev.write(block, &[other], WriteTag::new(Cause::Data, Temperature::Hot)).expect("memory");
+            let report = look(&bed.dev);
+            let codes: Vec<Code> = report.findings.iter().map(|f| f.code).collect();
+            let code =
+                if codes.contains(&Code::CompactTwice) { Code::CompactTwice } else { Code::CompactOther };
+            assert_eq!(codes, [code], "{place}: {:?}", report.findings);
+            let message = &report.findings[0].message;
+            let told = format!("compact page {place} (block {block}) is an older or another one");
+            assert!(code == Code::CompactTwice || message.contains(&told), "{message}");
+            assert!(message.contains("(\"compact\")") && report.losses.reverted == 1, "{message}");
+            for (index, found) in read(&bed.dev, file).into_iter().enumerate() {
+                assert!(found.is_none_or(|found| found == page(&file.now, index)), "{place}: page {index}");
+            }
+            unharmed(&bed.dev, &[COMPACT]);
+            mend(&bed.dev);
+            unharmed(&bed.dev, &[COMPACT]);
+            for (index, found) in read(&bed.dev, file).into_iter().enumerate() {
+                let known =
+                    file.states.iter().chain([&file.old]).any(|state| found == Some(page(state, index)));
+                assert!(known, "{place}: page {index} was never that");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_compact_page_that_is_missing_is_found_by_the_zone_alone() {
+    let file = whole().file(COMPACT);
+    let Some(Value::List(nids)) = shown(&whole().dev, file.ino).get("i_nid").cloned() else { panic!("nids") };
+    let nid = |place: usize| match nids[place] {
+        Value::Number(nid) => nid as u32,
+        _ => panic!("a number"),
+    };
+    // Inode, its double indirect node, an indirect one, and the direct one with the compact pages.
+    let below = |nid: u32| {
+        let addr =
+            number(&Dump::open(&whole().dev).expect("open").nat(nid).expect("the entry"), "block_addr");
+        read_block(&whole().dev, addr).expect("memory").view::<RawIndirectNode>().nid[0].get()
+    };
+    let direct = below(below(nid(4)));
+    for (place, _) in [compact_pages()[0], compact_pages()[4]] {
+        let bed = bed();
+        bed.set(Target::Node(direct), &format!("addr[{place}]"), 0);
+        let blocks = number(&shown(&bed.dev, file.ino), "i_blocks");
+        bed.set(Target::Inode(file.ino), "i_blocks", blocks - 1);
+        let report = look(&bed.dev);
+        let told = format!("(\"compact\"): compact page {place}, of which its inode speaks, is missing");
+        assert!(report.findings.iter().any(|f| f.message.contains(&told)), "{:?}", report.findings);
+        assert_eq!(report.losses.reverted, 1);
+        let errors = read(&bed.dev, file).iter().filter(|found| found.is_none()).count();
+        assert_eq!(errors, count(file) - 1, "all but what the zone speaks of");
+        mend(&bed.dev);
+        unharmed(&bed.dev, &[COMPACT]);
+    }
+}
+
+/// An earlier version made no ties.
+#[test]
+fn a_zone_without_a_tie_is_sound() {
+    let bed = bed();
+    assert!(shown(&bed.dev, ino(COMPACT)).to_string().contains("compact tied\n"));
+    bed.zone("flags", u64::from(delta::ZONE_COMPACT));
+    assert_eq!(look(&bed.dev).findings, []);
+    unharmed(&bed.dev, &[]);
 }
 
 #[test]
@@ -612,7 +697,7 @@ fn a_dump_shows_compact_pages_slices_and_marks() {
     bed.zone("first", 2);
     let text = shown(&bed.dev, ino(COMPACT)).to_string();
     for line in [
-        "delta_zone_flags             compact\n",
+        "delta_zone_flags             compact tied\n",
         "  page 3  size 0  codec none  state ok\n",
         "sequence 1  counting 0  masked 7  state forgotten\n",
         "sequence 2  counting 3  masked 9  state ok\n",

@@ -10,6 +10,8 @@
 //! - A record that must not count any more, but is in a compact page, is masked by a record of the same page
 //!   in the zone or in a later compact page: a new delta, or the word that there is none.
 //! - Compact pages that are not yet written are dirty pages of their file, and go with the next checkpoint.
+//! - The zone says which compact pages there are ([`delta::Tie`]), so that an older one in the place of one whose
+//!   write a device lost is damage, and no other content. On volumes that may not have ties yet, zones stay without.
 //!
 //! Locks: as for pages; the map's mutex is taken with the inode's lock held, before the leaves.
 
@@ -19,7 +21,7 @@ use crate::content::record::OwnedRecord;
 use crate::error::Result;
 use crate::map::inode::Inode;
 use crate::ranks;
-use medfs_format::delta;
+use medfs_format::delta::{self, Tie};
 use medfs_format::node::ADDRS_PER_BLOCK;
 use medfs_format::{Block, FormatError, NULL_ADDR, Structure, is_block};
 use medfs_sync::{Mutex, Ranked};
@@ -69,13 +71,25 @@ impl CompactPages<'_> {
                     return Err(corrupt.into());
                 }
                 let counts = sequence >= header.first.get();
+                let place = (place, delta::compact_id(&block));
                 let records: Vec<_> = records.iter().filter(|_| counts).map(OwnedRecord::from).collect();
                 map.add(sequence, place, None, &records);
             }
             near = Some(slot);
         }
+        self.check_tie(inode, map.tie)?;
         self.zone(inode).with_records(|records| records.iter().for_each(|r| map.mask(r.index)))?;
         Ok(map)
+    }
+
+    /// That the compact pages which the addresses lead to are those of which the zone speaks, where it does.
+    fn check_tie(&self, inode: &Inode, found: Tie) -> Result<()> {
+        let Some(tie) = self.zone(inode).tie().filter(|tie| *tie != found) else { return Ok(()) };
+        let value = match tie.differs_at(found, MOST_PAGES as u32) {
+            Some(place) => format!("another one than compact page {place}"),
+            None => "others than the zone says".to_owned(),
+        };
+        Err(FormatError::corrupt(Structure::CompactPage, inode.ino, "sequence", value).into())
     }
 
     /// What compact pages say of a page that has no record in the zone.

@@ -6,7 +6,7 @@
 use super::fpc_records::may_be_alone;
 use crate::content::record::OwnedRecord;
 use medfs_format::Block;
-use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE};
+use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, Tie};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(super) struct CompactMap {
     /// The latest record of each page that any compact page has one of.
     newest: BTreeMap<u32, Newest>,
     pub(super) next_sequence: u32,
+    /// Which compact pages the file's addresses lead to, or will where they are not written yet.
+    pub(super) tie: Tie,
     /// The sequence number at each place for compact pages, up to the last that is taken.
     places: Vec<Option<u32>>,
     /// Compact pages by what of them counts, the least first.
@@ -33,6 +35,8 @@ pub(super) struct CompactMap {
 struct CompactPage {
     /// Which of the places for compact pages it has.
     place: u32,
+    /// Its number in the tie.
+    id: u32,
     /// The pages it has records of.
     indices: BTreeSet<u32>,
     /// What of it counts.
@@ -106,15 +110,17 @@ impl Newest {
 }
 
 impl CompactMap {
+    /// A compact page is at a place: its number in the tie, and its records that count.
     pub(super) fn add(
         &mut self,
         sequence: u32,
-        place: u32,
+        (place, id): (u32, u32),
         unwritten: Option<Arc<Block>>,
         records: &[OwnedRecord],
     ) {
         let indices = records.iter().map(|r| r.index).collect();
-        self.pages.insert(sequence, CompactPage { place, indices, load: Load::default(), unwritten });
+        self.tie.add(place, id);
+        self.pages.insert(sequence, CompactPage { place, id, indices, load: Load::default(), unwritten });
         self.by_load.insert((Load::default(), sequence));
         for r in records {
             self.add_record(sequence, r);
@@ -228,8 +234,9 @@ impl CompactMap {
         alone.map(|(&index, n)| (index, n.size)).collect()
     }
 
-    /// Forgets a compact page of which nothing counts; returns its place.
-    pub(super) fn remove(&mut self, sequence: u32) -> Option<u32> {
+    /// Forgets a compact page of which nothing counts; returns its place, and its number in the tie, which is to be
+    /// taken out of that once the page is freed.
+    pub(super) fn remove(&mut self, sequence: u32) -> Option<(u32, u32)> {
         let page = self.pages.remove(&sequence)?;
         self.by_load.remove(&(page.load, sequence));
         self.places[page.place as usize] = None;
@@ -247,7 +254,7 @@ impl CompactMap {
             });
             self.set_newest(index, masked);
         }
-        Some(page.place)
+        Some((page.place, page.id))
     }
 
     /// Lets no record count any more, and forgets which pages have one.
@@ -350,7 +357,7 @@ mod tests {
             Step::Add(records) => {
                 let records: Vec<_> = records.into_iter().map(|(i, delta)| record(i, delta)).collect();
                 let place = map.free_places(1018).next().expect("there are fewer");
-                map.add(map.next_sequence, place, None, &records);
+                map.add(map.next_sequence, (place, 5), None, &records);
             }
             Step::Mask(index) => map.mask(index),
             Step::FreeDead => map.dead().into_iter().for_each(|sequence| {
@@ -362,7 +369,7 @@ mod tests {
                     let records = map.counting(Some(sequence));
                     let records: Vec<_> = records.iter().map(|&(i, d)| record(i, d.then_some(9))).collect();
                     let place = map.free_places(1018).next().expect("there are fewer");
-                    map.add(map.next_sequence, place, None, &records);
+                    map.add(map.next_sequence, (place, 5), None, &records);
                 }
             }
             Step::Clear => map.clear(),
@@ -409,12 +416,12 @@ mod tests {
         let records = |delta| vec![record(3, delta), record(4, Some(7))];
         let mut map = CompactMap::default();
         for (sequence, place) in [(5, 0), (2, 1), (9, 2), (7, 3)] {
-            map.add(sequence, place, None, &records(Some(sequence as u8)));
+            map.add(sequence, (place, 5), None, &records(Some(sequence as u8)));
             check(&map);
         }
         assert_eq!((map.counting(Some(9)), map.next_sequence), (vec![(3, true), (4, true)], 10));
         assert_eq!(map.dead(), [2, 5, 7]);
-        assert_eq!((map.remove(9), map.delta_of(3).is_none()), (Some(2), true));
+        assert_eq!((map.remove(9), map.delta_of(3).is_none()), (Some((2, 5)), true));
         check(&map);
         assert!(map.showing_in(0..10) == [3, 4] && !map.has_deltas_outside(0..3));
     }

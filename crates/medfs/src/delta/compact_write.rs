@@ -222,9 +222,10 @@ impl CompactPages<'_> {
         let borrowed: Vec<_> = records.iter().map(OwnedRecord::borrow).collect();
         let block = self.with_map(inode, |map| {
             let block = Arc::new(delta::compact_page(inode.ino, map.next_sequence, &borrowed));
-            map.add(map.next_sequence, place, Some(block.clone()), records);
+            map.add(map.next_sequence, (place, delta::compact_id(&block)), Some(block.clone()), records);
             block
         })?;
+        self.tie_zone(inode)?;
         self.add_dirty_page(inode, state, self.compact_start(inode) + u64::from(place), block);
         state.with_checkpoint = true;
         Counters::add(&self.deltas.counters.compact_pages, 1);
@@ -239,14 +240,22 @@ impl CompactPages<'_> {
 
     /// Frees a compact page, of which nothing is needed any more; returns its place.
     fn free_compact(&self, inode: &Inode, state: &mut InodeState, sequence: u32) -> Result<Option<u32>> {
-        let place = self.with_map(inode, |map| map.remove(sequence))?;
-        if let Some(place) = place {
-            let index = self.compact_start(inode) + u64::from(place);
-            self.forget_pages(inode, state, index, index + 1);
-            let freed = self.punch(inode, index, index + 1);
-            self.pass_by("a compact page is not freed", inode.ino, freed)?;
+        let Some((place, id)) = self.with_map(inode, |map| map.remove(sequence))? else { return Ok(None) };
+        let index = self.compact_start(inode) + u64::from(place);
+        self.forget_pages(inode, state, index, index + 1);
+        let freed = self.punch(inode, index, index + 1);
+        if self.pass_by("a compact page is not freed", inode.ino, freed)?.is_some() {
+            self.with_map(inode, |map| map.tie.take(place, id))?;
+            self.tie_zone(inode)?;
         }
-        Ok(place)
+        Ok(Some(place))
+    }
+
+    /// Has the zone say which compact pages there are, where it may.
+    fn tie_zone(&self, inode: &Inode) -> Result<()> {
+        let tie = self.with_map(inode, |map| map.tie)?;
+        self.zone(inode).set_tie(tie);
+        Ok(())
     }
 
     /// Records from compact pages with little in them that counts, to be written anew: as many as fit the

@@ -13,7 +13,7 @@ use crate::map::inode::Inode;
 use crate::map::xattr_area::XattrArea;
 use crate::profile::file_class::FileClass;
 use medfs_format::NULL_ADDR;
-use medfs_format::delta::{self, Record, ZONE_HEADER_SIZE, ZONE_OFFSET};
+use medfs_format::delta::{self, Record, TIE_SIZE, Tie, ZONE_HEADER_SIZE, ZONE_OFFSET};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, MAX_INLINE_XATTR_ADDRS, RawInode,
 };
@@ -70,6 +70,20 @@ impl Zone<'_> {
         }
     }
 
+    /// Which compact pages the zone says that there are; `None` where it does not say so.
+    pub(super) fn tie(&self) -> Option<Tie> {
+        self.inode.node.read(|d| self.zone_range(&d.block).and_then(|zone| delta::tie(&d.block.0[zone])))
+    }
+
+    /// Says in the zone which compact pages there are: where it did so before, or the volume allows it and there is
+    /// room.
+    pub(super) fn set_tie(&self, tie: Tie) {
+        let Some(zone) = self.inode.node.read(|d| self.zone_range(&d.block)) else { return };
+        if self.tie().is_some() || self.sb.has_ties() {
+            self.nodes.update(&self.inode.node, Dirty::Full, |b| delta::set_tie(&mut b.0[zone], tie));
+        }
+    }
+
     /// Looks at the records in a file's zone.
     pub(super) fn with_records<R>(&self, f: impl FnOnce(&[Record<'_>]) -> R) -> Result<R> {
         self.inode.node.read(|d| match self.zone_range(&d.block) {
@@ -119,7 +133,7 @@ impl Zone<'_> {
         let Some(zone) = self.inode.node.read(|d| self.zone_range(&d.block)) else {
             return records.is_empty();
         };
-        if total_size(records) + ZONE_HEADER_SIZE > zone.len() {
+        if total_size(records) > self.room() {
             return false;
         }
         let borrowed: Vec<Record<'_>> = records.iter().map(OwnedRecord::borrow).collect();
@@ -129,7 +143,7 @@ impl Zone<'_> {
     /// Bytes that records can have in the zone.
     pub(super) fn room(&self) -> usize {
         let zone = self.inode.node.read(|d| self.zone_range(&d.block));
-        zone.map_or(0, |zone| zone.len().saturating_sub(ZONE_HEADER_SIZE))
+        zone.map_or(0, |zone| self.inode.node.read(|d| delta::zone_room(&d.block.0[zone])))
     }
 
     /// Makes the zone as large as the file's addresses allow, where that gives it `more` bytes at least.
@@ -164,7 +178,8 @@ impl Zone<'_> {
         if !has_nodes(self.inode) {
             room = room.min(zone_bytes(self.compact_slots()) - ZONE_HEADER_SIZE);
         }
-        room.saturating_sub(self.room_for_notes(true))
+        let tie = if self.tie().is_some() { 0 } else { TIE_SIZE };
+        room.saturating_sub(self.room_for_notes(true) + tie)
     }
 
     /// Slots of the inline area that a file keeps when it gets its first compact page.
@@ -231,13 +246,16 @@ impl Zone<'_> {
     /// Gives the inline area a size in slots and the zone one in bytes: none where it is small and there are
     /// no records.
     fn lay_out_area(&self, size: usize, room: usize) -> Result<bool> {
-        let (header, records) = (self.zone_header(self.inode)?, self.records()?);
+        let (header, tie, records) = (self.zone_header(self.inode)?, self.tie(), self.records()?);
         let mut entries = XattrArea { map: self, inode: self.inode }.read()?;
         entries.retain(|e| e.index != NameIndex::Delta as u8);
         if room >= ZONE_MIN || !records.is_empty() {
             let mut value = delta::empty_zone(room);
             if let Some(old) = header {
                 delta::set_compact(&mut value, old.flags & delta::ZONE_COMPACT != 0, old.first.get());
+            }
+            if let Some(tie) = tie {
+                delta::set_tie(&mut value, tie);
             }
             let borrowed: Vec<Record<'_>> = records.iter().map(OwnedRecord::borrow).collect();
             assert!(delta::fill_zone(&mut value, &borrowed), "the caller made them fit");

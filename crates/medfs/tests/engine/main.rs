@@ -51,5 +51,6 @@ mod similar;
 mod sqlite_deltas;
 mod strict_names;
 mod survivor;
+mod ties;
 mod windows;
 mod write_cost;

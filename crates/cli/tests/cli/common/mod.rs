@@ -8,7 +8,7 @@ use medfs_device::{
 };
 use medfs_format::Block;
 use medfs_format::node::FileKind;
-use medfs_format::superblock::{DELTA_OLD_LAYOUTS, DELTA_SEALS, RawSuperblock};
+use medfs_format::superblock::{DELTA_OLD_LAYOUTS, DELTA_SEALS, DELTA_TIES, RawSuperblock};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -196,7 +196,7 @@ pub(crate) fn interrupted_import(image: &Path) {
     for copy in 0..2 {
         let mut block = medfs_device::read_block(&dev, copy).unwrap();
         let sb = RawSuperblock::in_block_mut(&mut block);
-        sb.delta.incompat = (DELTA_OLD_LAYOUTS | DELTA_SEALS).into();
+        sb.delta.incompat = (DELTA_OLD_LAYOUTS | DELTA_SEALS | DELTA_TIES).into();
         sb.seal();
         dev.write(copy, &[&block], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
     }

@@ -31,7 +31,8 @@ impl Dump<'_> {
         let (records, error) = delta::parse_prefix(zone, ino);
         if let Ok(header) = delta::zone_header(zone, ino) {
             r.add("delta_zone_used", header.used.get());
-            let names = [(delta::ZONE_COMPACT, "compact"), (delta::ZONE_NOTES, "notes")];
+            let names =
+                [(delta::ZONE_COMPACT, "compact"), (delta::ZONE_NOTES, "notes"), (delta::ZONE_TIED, "tied")];
             let set: Vec<&str> =
                 names.iter().filter(|(f, _)| header.flags & f != 0).map(|(_, name)| *name).collect();
             r.put("delta_zone_flags", text(set.join(" ")));

@@ -48,7 +48,7 @@ pub(super) const EXTRA: &[Field] = fields!(RawExtraAttr: i_extra_isize i_inline_
 pub(super) const DIRECT: &[Field] = fields!(RawDirectNode: addr);
 pub(super) const INDIRECT: &[Field] = fields!(RawIndirectNode: nid);
 pub(super) const ZONE: &[Field] = fields!(RawZoneHeader: version flags used first);
-pub(super) const COMPACT: &[Field] = fields!(RawCompactHeader: magic ino sequence used reserved checksum);
+pub(super) const COMPACT: &[Field] = fields!(RawCompactHeader: magic ino sequence used mark checksum);
 pub(super) const SLICE: &[Field] = fields!(RawSlice: ino page from to len);
 pub(super) const DELTA: &[Field] = &[
     ("index", offset_of!(RawRecord, index), 4),
