@@ -64,6 +64,7 @@ pub(crate) fn find_unnamed(image: &mut Image<'_>) -> io::Result<Unnamed> {
     each_entry(image, &mut |image, nid, ino, addr| {
         let at = *footer(image.cache.get(addr)?);
         if nid == ino
+            && !found.twice.is_empty()
             && let Some(first) = first_block(image, addr)?.filter(|first| found.twice.contains(first))
         {
             found.namers.entry(first).or_default().push(ino);

@@ -43,6 +43,13 @@ pub(crate) struct Pack {
 }
 
 impl Pack {
+    /// One of which nothing is damaged.
+    fn whole(header: RawCheckpoint, head: Vec<u8>, crc: u32, pack: usize) -> Pack {
+        let next_version = header.checkpoint_ver.get().wrapping_add(1);
+        let (left, turned_back) = (None, Vec::new());
+        Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left, turned_back }
+    }
+
     pub(crate) fn has_node_summaries(&self) -> bool {
         self.header.flags().intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
     }
@@ -145,19 +152,8 @@ fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<P
         );
     }
     let header = RawCheckpoint::in_block(&left.block).clone();
-    let next_version = left.version().wrapping_add(1);
     let crc = stored_checksum(&left.block);
-    Ok(Some(Pack {
-        header,
-        head,
-        crc,
-        pack,
-        next_version,
-        older: None,
-        unfinished: None,
-        left: Some(left),
-        turned_back: Vec::new(),
-    }))
+    Ok(Some(Pack { left: Some(left), ..Pack::whole(header, head, crc, pack) }))
 }
 
 /// Makes a pack whole of which one header is left, or both have a flipped bit.
@@ -221,18 +217,7 @@ fn try_pack(header_at: ReadBlock<'_>, read: ReadBlock<'_>, geo: &Geometry, pack:
         head.extend_from_slice(&read(start + i)?.0);
     }
     debug_assert_eq!(crc, stored_checksum(&first));
-    let next_version = header.checkpoint_ver.get().wrapping_add(1);
-    Ok(Pack {
-        header,
-        head,
-        crc,
-        pack,
-        next_version,
-        older: None,
-        unfinished: None,
-        left: None,
-        turned_back: Vec::new(),
-    })
+    Ok(Pack::whole(header, head, crc, pack))
 }
 
 /// Reads the summaries of the six logs, and the journals of NAT and SIT. `past_damage`: a block that cannot be
