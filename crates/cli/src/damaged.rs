@@ -46,7 +46,7 @@ pub(crate) fn salvage_finds(image: &Path, hidden: Hidden) -> String {
 }
 
 /// What a volume may hold that is newer than what it shows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Newer {
     /// Nothing is known of any.
     Nothing,
@@ -54,16 +54,20 @@ pub(crate) enum Newer {
     Damaged,
     /// A checkpoint that lacks its end.
     Unfinished(u64),
+    /// Fsyncs that lie in an NVRAM, at this place.
+    InNvram(String),
 }
 
 impl Newer {
     /// Of a volume that was opened to read.
     pub(crate) fn of(volume: &Volume) -> Newer {
         let past = PastDamage::of(volume);
-        match past.unfinished_checkpoint() {
-            Some(version) => Newer::Unfinished(version),
-            None if past.unrecovered().iter().any(|(ino, _)| ino.is_none()) => Newer::Damaged,
-            None => Newer::Nothing,
+        let in_nvram = volume.superblock().nvram_in_use().map(|info| info.place());
+        match (past.unfinished_checkpoint(), in_nvram) {
+            (Some(version), _) => Newer::Unfinished(version),
+            (None, Some(place)) => Newer::InNvram(place),
+            (None, None) if past.unrecovered().iter().any(|(ino, _)| ino.is_none()) => Newer::Damaged,
+            (None, None) => Newer::Nothing,
         }
     }
 
@@ -77,6 +81,7 @@ impl Newer {
                     "medfs {command}: {salvage} also looks for what is newer than the checkpoint that is shown"
                 );
             }
+            Newer::InNvram(place) => errln!("medfs {command}: {}", ways_to_fsyncs(&place, image)),
             Newer::Unfinished(version) => {
                 errln!(
                     "medfs {command}: {salvage} brings the files of checkpoint {version}, if it is complete otherwise"
@@ -84,6 +89,19 @@ impl Newer {
             }
         }
     }
+}
+
+/// What brings fsyncs back that an NVRAM holds.
+pub(crate) fn ways_to_fsyncs(place: &str, image: &Path) -> String {
+    let (named, of) = (quote::path(Path::new(place)), quote::path(image));
+    let mount = hint(format_args!("medfs mount -o nvram={named} {of} DIRECTORY"));
+    format!("{mount} brings them back, or {} where some are damaged", repair_with_nvram(place, image))
+}
+
+/// The command that repairs a volume whose fsyncs lie in an NVRAM.
+pub(crate) fn repair_with_nvram(place: &str, image: &Path) -> String {
+    let (place, image) = (quote::path(Path::new(place)), quote::path(image));
+    hint(format_args!("medfs fsck --repair --nvram {place} {image}"))
 }
 
 /// What fills the holes that damaged nodes and compact pages leave.

@@ -411,16 +411,15 @@ fn state(report: &Report) -> &'static str {
 
 fn print_counts(image: &Path, r: &Report, state: &str) {
     let image = image.display();
-    // Not even the root directory was reached.
-    if r.directories == 0 {
+    let Some(counted) = r.counted else {
         outln!("{image}: {state}, its files cannot be counted");
         return;
-    }
+    };
     outln!(
         "{image}: {state}, {}, {}, {} in use",
-        words::count(r.directories, "directory"),
-        words::count(r.files, "file"),
-        words::count(r.blocks, "block"),
+        words::count(counted.directories, "directory"),
+        words::count(counted.files, "file"),
+        words::count(counted.blocks, "block"),
     );
 }
 

@@ -14,8 +14,8 @@ pub(crate) fn advice(report: &Report, dev: &dyn BlockDevice, image: &Path) -> St
     } else if waits_for_memory(report) {
         let place = nvram::in_use(dev).unwrap_or_else(|| "FILE".into());
         match is_sound_but_for_memory(report) {
-            true => nvram::ways(&place, image),
-            false => format!("{} repairs it and brings them back", nvram::repair(&place, image)),
+            true => damaged::ways_to_fsyncs(&place, image),
+            false => format!("{} repairs it and brings them back", damaged::repair_with_nvram(&place, image)),
         }
     } else {
         way_out(image, report)

@@ -18,7 +18,7 @@ pub(crate) struct FsckArgs {
     pub(crate) preen: bool,
     /// Save every block that the repair changes to FILE, for --restore. FILE is a new one, or that of an interrupted
     /// repair of this volume
-    #[arg(long, value_name = "FILE", requires = "repair", conflicts_with = "preen", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "repair", conflicts_with_all = ["preen", "restore", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
     /// The NVRAM that holds fsyncs of the volume: replay them first, except for what is damaged there. The NVRAM
     /// is not changed

@@ -12,7 +12,7 @@ use crate::{nvram, progress, words};
 use anyhow::{Context, Result, anyhow};
 use medfs::{NvramPlace, PastDamage, Survivor};
 use medfs_device::{BlockDevice, Overlay};
-use medfs_fsck::{Code, Options, RepairError, Report, check, repair_found};
+use medfs_fsck::{Code, Finding, Options, RepairError, Report, check, repair_found};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,7 +71,8 @@ impl Mended {
         Ok(())
     }
 
-    /// Replays what a memory holds: over the last checkpoint as it is, or repaired where that is damaged.
+    /// Replays what a memory holds: over the last checkpoint as it is, or repaired where anything of it is damaged, as
+    /// a record of a file that cannot be come to would be left out.
     fn replay_memory(
         &mut self,
         args: &FsckArgs,
@@ -81,7 +82,8 @@ impl Mended {
     ) -> Result<()> {
         let past = Options { past_nvram: true, ..Options::default() };
         let replay = || nvram::replay(place, dev, &args.image);
-        let is_right = !self.left.findings.iter().any(|finding| is_of_checkpoint(finding.code));
+        let is_pending = |finding: &Finding| finding.code == Code::NvramPending;
+        let is_right = self.left.findings.iter().all(|finding| is_pending(finding) || finding.code.stays());
         let replayed = if is_right { Some(replay()) } else { None };
         let volume = match replayed {
             Some(Err(error)) if !is_damage(&error) => return Err(error),
@@ -98,15 +100,6 @@ impl Mended {
         self.changed = true;
         self.replayed(args, dev, ends)
     }
-}
-
-/// Whether a finding is of the checkpoint that a memory is replayed over.
-fn is_of_checkpoint(code: Code) -> bool {
-    use Code::{
-        CheckpointBit, CheckpointHeader, CheckpointLost, CheckpointOlder, CheckpointPack, CheckpointTorn,
-    };
-    [CheckpointPack, CheckpointBit, CheckpointLost, CheckpointHeader, CheckpointOlder, CheckpointTorn]
-        .contains(&code)
 }
 
 /// Whether a volume, and not what was asked of it, is why it does not open.

@@ -32,6 +32,9 @@ static SYSTEM_LOG: OnceLock<SystemLog> = OnceLock::new();
 /// Whether messages are lines of a log, rather than sentences for the person at the terminal.
 static IS_LOG: AtomicBool = AtomicBool::new(false);
 
+/// Whether they go to a file, without colours.
+static IS_FILE: AtomicBool = AtomicBool::new(false);
+
 /// Whether errors are told by the command.
 static WITHOUT_ERRORS: AtomicBool = AtomicBool::new(false);
 
@@ -51,13 +54,14 @@ pub(crate) fn start() {
     IS_LOG.store(filter.is_ok(), Ordering::Relaxed);
     let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    let lines = tracing_subscriber::fmt::format().with_timer(Timer).with_target(false).with_ansi(colours);
+    let lines = tracing_subscriber::fmt::format().with_timer(Timer).with_target(false);
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Output);
     log.with_ansi(colours).event_format(Lines(lines)).init();
 }
 
 /// From now on standard error is a file, which is read later: messages are lines with times.
 pub(crate) fn to_file() {
+    IS_FILE.store(true, Ordering::Relaxed);
     IS_LOG.store(true, Ordering::Relaxed);
 }
 
@@ -173,7 +177,11 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         if IS_LOG.load(Ordering::Relaxed) {
-            return self.0.format_event(context, writer, event);
+            let is_file = IS_FILE.load(Ordering::Relaxed);
+            return match is_file {
+                true => self.0.format_event(context, Writer::new(&mut writer), event),
+                false => self.0.format_event(context, writer, event),
+            };
         }
         if WITHOUT_ERRORS.load(Ordering::Relaxed) && *event.metadata().level() == Level::ERROR {
             return Ok(());

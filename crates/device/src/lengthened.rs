@@ -31,9 +31,17 @@ pub fn is_behind_end(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<BehindEnd>())
 }
 
+/// What Linux says of a sector that a device cannot read or write: eMMC and SD `EIO`, SCSI (as USB readers are) and
+/// NVMe one that names the fault of the medium or of the device; a file system below an image, that its own data is
+/// damaged.
+const OF_SECTORS: [i32; 7] =
+    [libc::EIO, libc::ENODATA, libc::EREMOTEIO, libc::EILSEQ, libc::ETIMEDOUT, libc::EBADMSG, libc::EUCLEAN];
+
 /// Whether an error is that of a block that cannot be read or written, and says nothing of others.
 pub fn is_bad_sector(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EIO) || is_behind_end(error) || is_bad_by_map(error)
+    error.raw_os_error().is_some_and(|number| OF_SECTORS.contains(&number))
+        || is_behind_end(error)
+        || is_bad_by_map(error)
 }
 
 impl<D: BlockDevice> Lengthened<D> {
@@ -97,6 +105,9 @@ mod tests {
             let error = read_block(&dev, addr).unwrap_err();
             assert!(is_behind_end(&error) && is_bad_sector(&error), "{error}");
         }
+        let says = |number| is_bad_sector(&io::Error::from_raw_os_error(number));
+        // As a card in a USB reader says it; one that was pulled is no bad sector.
+        assert!(says(libc::ENODATA) && says(libc::EUCLEAN) && !says(libc::ENODEV) && !says(libc::ENOSPC));
         let mut two = [Block::ZERO, Block::ZERO];
         assert!(dev.read(9, &mut two.iter_mut().collect::<Vec<_>>()).is_err());
         assert_eq!(Lengthened::new(MemDevice::new(10), 3).block_count(), 10);

@@ -91,8 +91,11 @@ pub struct RawMeta {
     pub unit: U32,
     /// The generation that the mount found before, whose records it brought back: zero without one.
     pub previous: U64,
+    /// Version of the checkpoint that made the records before `first` void, or that was in force when the generation
+    /// began, as node footers carry it.
+    pub checkpoint: U64,
     /// Zero.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 8],
     /// CRC of what is before.
     pub checksum: U32,
 }
@@ -108,6 +111,8 @@ pub struct Meta {
     pub generation: u64,
     /// The one before it, whose records were brought back: 0 without one.
     pub previous: u64,
+    /// Version of the checkpoint that made what lay before the live records void, as node footers carry it.
+    pub checkpoint: u64,
     /// Counts the changes of the metadata.
     pub update: u64,
     /// Start of the first live record.
@@ -147,7 +152,8 @@ impl Meta {
             size: self.size.into(),
             unit: self.unit.into(),
             previous: self.previous.into(),
-            reserved: [0; 16],
+            checkpoint: self.checkpoint.into(),
+            reserved: [0; 8],
             checksum: 0.into(),
         };
         raw.checksum = checksum_of(&raw).into();
@@ -200,6 +206,7 @@ impl Meta {
             uuid: raw.uuid,
             generation: raw.generation.get(),
             previous: raw.previous.get(),
+            checkpoint: raw.checkpoint.get(),
             update: raw.update.get(),
             first,
             sequence: raw.sequence.get(),

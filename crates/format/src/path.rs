@@ -123,6 +123,9 @@ pub enum NodeKind {
     Xattr,
 }
 
+/// Offsets in a file's tree of the nodes that its inode names.
+pub const BELOW_INODE: [u32; 5] = [1, 2, 3, 4 + NIDS_PER_BLOCK as u32, 5 + 2 * NIDS_PER_BLOCK as u32];
+
 /// Node offset that marks an xattr node.
 pub const XATTR_NODE_OFFSET: u32 = (u32::MAX << 3) >> 3;
 

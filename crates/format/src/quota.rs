@@ -160,6 +160,17 @@ pub fn record(leaf: &[u8; QUOTA_BLOCK], id: u32) -> Option<&RawQuotaRecord> {
     used.map(|bytes| RawQuotaRecord::ref_from_bytes(bytes).expect("sized")).find(|r| r.id.get() == id)
 }
 
+/// The records of a leaf, as far as a block says that it is one: it counts as many records as it has. One that sets
+/// nothing and uses nothing takes no place.
+pub fn records_of_leaf(block: &[u8; QUOTA_BLOCK]) -> Vec<RawQuotaRecord> {
+    let (leaf, rest) = RawQuotaLeaf::ref_from_prefix(block).expect("a block is larger");
+    let used = rest.chunks_exact(size_of::<RawQuotaRecord>()).filter(|bytes| bytes.iter().any(|&b| b != 0));
+    let records: Vec<_> = used.map(|bytes| RawQuotaRecord::read_from_bytes(bytes).expect("sized")).collect();
+    let is_leaf =
+        usize::from(leaf.records.get()) == records.len() && records.iter().all(|r| r.pad.get() == 0);
+    if is_leaf { records } else { Vec::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

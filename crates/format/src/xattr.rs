@@ -4,6 +4,7 @@
 //! a header of 24 bytes, then entries `[index, name length, value length, name, value]` padded to 4
 //! bytes, then four zero bytes. Where there is no inline area, the header is in the node.
 
+use crate::acl::Acl;
 use crate::{BLOCK_SIZE, FormatError, Structure};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -66,14 +67,66 @@ pub struct XattrEntry {
     pub value: Vec<u8>,
 }
 
+/// Names that only the name space `security` has.
+const OF_SECURITY: [&[u8]; 7] =
+    [b"capability", b"selinux", b"ima", b"evm", b"apparmor", b"SMACK64", b"SMACK64EXEC"];
+
 impl XattrEntry {
+    /// Whether the entry can be in its name space, of those that medfs knows: ACLs have no name, and a default one is a
+    /// directory's; others have a name.
+    fn is_possible(&self, is_dir: bool) -> bool {
+        match self.index {
+            1 | 4 | 6 => !self.name.is_empty(),
+            2 => self.name.is_empty(),
+            3 => self.name.is_empty() && is_dir,
+            5 | 7 | 9 | 11 => true,
+            index => index == NameIndex::Delta as u8,
+        }
+    }
+
+    /// The name space of an entry that cannot be in its own, where the content says so and one bit is between them.
+    pub fn unflipped_index(&self, is_dir: bool) -> Option<u8> {
+        if self.is_possible(is_dir) {
+            return None;
+        }
+        let is_acl = self.name.is_empty() && matches!(Acl::from_disk(&self.value, 0), Ok(Some(_)));
+        let fits = |index: u8| match index {
+            2 => is_acl,
+            3 => is_acl && is_dir,
+            6 => !self.name.is_empty(),
+            1 | 4 => !self.name.is_empty() && !OF_SECURITY.contains(&&self.name[..]),
+            _ => false,
+        };
+        let mut near = (0..u8::BITS).map(|bit| self.index ^ 1 << bit).filter(|index| fits(*index));
+        let only = near.next()?;
+        near.next().is_none().then_some(only)
+    }
+
     /// Bytes the entry takes in the area.
     pub fn size(&self) -> usize {
         (4 + self.name.len() + self.value.len()).next_multiple_of(4)
     }
 }
 
-/// Parses an area (header included). An area without the magic is empty. `id` identifies it in errors.
+/// Whether an area that has attributes begins with another magic. Tools of F2FS leave other content in areas without.
+pub fn has_wrong_header(area: &[u8]) -> bool {
+    let Ok((header, behind)) = RawXattrHeader::ref_from_prefix(area) else { return false };
+    match (header.h_magic.get() ^ XATTR_MAGIC).count_ones() {
+        0 => false,
+        1 => true,
+        _ => is_whole(behind, &entries_in(behind, 0)),
+    }
+}
+
+/// Whether there are entries, and nothing but zeros behind them.
+fn is_whole(behind: &[u8], (entries, error): &(Vec<XattrEntry>, Option<FormatError>)) -> bool {
+    let used: usize = entries.iter().map(XattrEntry::size).sum();
+    error.is_none() && !entries.is_empty() && behind[used..].iter().all(|&b| b == 0)
+}
+
+/// Parses an area (header included). `id` identifies it in errors.
+///
+/// An area with another magic is empty, but for one with a flipped bit, and for entries that only zeros follow.
 pub fn parse(area: &[u8], id: u64) -> Result<Vec<XattrEntry>, FormatError> {
     match parse_prefix(area, id) {
         (entries, None) => Ok(entries),
@@ -83,12 +136,15 @@ pub fn parse(area: &[u8], id: u64) -> Result<Vec<XattrEntry>, FormatError> {
 
 /// Parses an area as far as it is sound: the entries before the first wrong one, and what is wrong with it.
 pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatError>) {
+    let Some(behind) = area.get(HEADER_SIZE..) else { return (Vec::new(), None) };
+    let has_magic = area[..4] == XATTR_MAGIC.to_le_bytes();
+    if has_magic || has_wrong_header(area) { entries_in(behind, id) } else { (Vec::new(), None) }
+}
+
+/// The entries of an area behind its header, likewise.
+fn entries_in(mut rest: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatError>) {
     let bad = |field, value: String| Some(FormatError::corrupt(Structure::Xattr, id, field, value));
     let mut entries = Vec::new();
-    let Ok((header, mut rest)) = RawXattrHeader::ref_from_prefix(area) else { return (entries, None) };
-    if header.h_magic.get() != XATTR_MAGIC {
-        return (entries, None);
-    }
     loop {
         let Ok((raw, tail)) = RawXattrEntry::ref_from_prefix(rest) else {
             let error =
@@ -142,4 +198,58 @@ pub fn write(area: &mut [u8], entries: &[XattrEntry]) -> bool {
         at += e.size();
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::{AclEntry, Who};
+
+    fn entry(index: u8, name: &[u8], value: Vec<u8>) -> XattrEntry {
+        XattrEntry { index, name: name.to_vec(), value }
+    }
+
+    #[test]
+    fn name_spaces_with_a_flipped_bit_are_told_by_what_they_hold() {
+        let who =
+            [(Who::Owner, 6), (Who::User(9), 7), (Who::OwningGroup, 4), (Who::Mask, 7), (Who::Other, 0)];
+        let acl = Acl::new(who.map(|(who, perm)| AclEntry { who, perm }).to_vec()).unwrap().to_disk();
+        let of_acl = |index, is_dir| entry(index, b"", acl.clone()).unflipped_index(is_dir);
+        for index in [0, 10, 18, 34, 66, 130] {
+            assert_eq!(of_acl(index, false), Some(2), "{index}");
+        }
+        assert_eq!((of_acl(2, false), of_acl(3, true), of_acl(3, false)), (None, None, Some(2)));
+        assert_eq!((of_acl(19, true), of_acl(19, false)), (Some(3), None));
+        for (index, name, right) in [
+            (14, &b"capability"[..], Some(6)),
+            (2, b"capability", Some(6)),
+            (33, b"comment", Some(1)),
+            (3, b"comment", Some(1)),
+            (0, b"comment", None), // of `user` or of `trusted`
+            (1, b"comment", None),
+            (200, b"later", None),
+        ] {
+            assert_eq!(entry(index, name, vec![1]).unflipped_index(false), right, "{index}");
+        }
+    }
+
+    #[test]
+    fn entries_behind_another_magic_count_where_they_are_whole() {
+        let entries = [entry(1, b"a", vec![1; 30]), entry(6, b"b", vec![2; 5])];
+        let mut area = [0; 200];
+        assert!(write(&mut area, &entries));
+        for byte in [1, 0xff] {
+            let mut area = area;
+            area[1] ^= byte;
+            assert!(has_wrong_header(&area));
+            assert_eq!(parse(&area, 1).unwrap(), entries);
+            // What tools leave in an area without attributes.
+            area[190] = 1;
+            assert_eq!(
+                (has_wrong_header(&area), parse(&area, 1).unwrap().is_empty()),
+                (byte == 1, byte != 1)
+            );
+        }
+        assert!(!has_wrong_header(&area) && !has_wrong_header(&[0; 200]));
+    }
 }

@@ -180,7 +180,7 @@ fn names_of(layout: AreaLayout, bytes: &[u8]) -> u32 {
 #[test]
 fn the_parsers_on_damaged_blocks() {
     let target =
-        Target { test: "the_parsers_on_damaged_blocks", seconds: 5, limited: true, make, load, case };
+        Target { test: "the_parsers_on_damaged_blocks", seconds: 3, limited: true, make, load, case };
     if let Some(done) = target.run() {
         assert!(done.cases > 10 && done.deep > done.cases / 2, "{done:?}: too little was accepted");
     }

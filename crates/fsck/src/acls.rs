@@ -8,7 +8,7 @@
 use crate::finding::{Code, Findings};
 use medfs_format::Ino;
 use medfs_format::acl::Acl;
-use medfs_format::node::RawInode;
+use medfs_format::node::{FileKind, RawInode};
 use medfs_format::xattr::{NameIndex, XattrEntry};
 
 const GROUP_BITS: u16 = 0o070;
@@ -20,6 +20,28 @@ pub(crate) struct Judged {
     pub(crate) changed: bool,
     /// One is gone.
     pub(crate) lost: bool,
+}
+
+/// Turns flipped bits of name spaces back; whether there were some.
+pub(crate) fn turn_indices_back(
+    ino: Ino,
+    inode: &RawInode,
+    entries: &mut [XattrEntry],
+    findings: &mut Findings,
+) -> bool {
+    let is_dir = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+    let mut changed = false;
+    for entry in entries {
+        if let Some(right) = entry.unflipped_index(is_dir) {
+            let was = std::mem::replace(&mut entry.index, right);
+            let text = format!(
+                "inode {ino}: e_name_index {was} of an attribute; with one bit flipped it is {right}"
+            );
+            findings.add(Code::Xattr, text);
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Judges the ACLs among `entries`.

@@ -41,12 +41,18 @@ impl Judgement<'_> {
         if let Some(error) = &error {
             self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
         }
+        let is_headless = error.is_none() && xattr::has_wrong_header(&area);
+        if is_headless {
+            self.findings.add(Code::Xattr, format!("inode {}: xattrs have another magic than F2FS's", f.ino));
+        }
+        let turned = acls::turn_indices_back(f.ino, inode, &mut good, &mut self.findings);
         let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
         if error.is_some() || acls.lost {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);
         }
-        if !self.place_zone(f, inode, &mut good, inline_len) && error.is_none() && !acls.changed {
+        let is_sound = error.is_none() && !is_headless && !turned && !acls.changed;
+        if !self.place_zone(f, inode, &mut good, inline_len) && is_sound {
             return Ok(());
         }
         if !xattr::write(&mut area, &good) {

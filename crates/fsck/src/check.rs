@@ -58,12 +58,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings beyond [`Options::max_findings`], those that stay not counted.
     pub suppressed: u64,
-    /// Directories reached.
-    pub directories: u64,
-    /// Other files reached. Those that users do not see are in neither number.
-    pub files: u64,
-    /// Blocks in use, reserved ones included.
-    pub blocks: u64,
+    /// What there is, unless not even the root directory was reached.
+    #[serde(flatten)]
+    pub counted: Option<Counted>,
     /// Unlinked files that were open; whoever mounts the volume next frees them. Not a fault.
     pub orphans: u64,
     /// Fsynced changes since the checkpoint; whoever mounts the volume next replays them. Not a fault.
@@ -74,7 +71,28 @@ pub struct Report {
     pub lost: Vec<LostFile>,
 }
 
+/// What a check came to, where it went through the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Counted {
+    /// Directories reached.
+    pub directories: u64,
+    /// Other files reached. Those that users do not see are in neither number.
+    pub files: u64,
+    /// Blocks in use, reserved ones included.
+    pub blocks: u64,
+}
+
 impl Report {
+    /// Files but for directories that were reached: 0 where not even the root directory was.
+    pub fn files(&self) -> u64 {
+        self.counted.map_or(0, |counted| counted.files)
+    }
+
+    /// Directories that were reached, likewise.
+    pub fn directories(&self) -> u64 {
+        self.counted.map_or(0, |counted| counted.directories)
+    }
+
     /// The worst severity, if anything was found.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|f| f.severity).max()
@@ -290,9 +308,7 @@ pub(crate) fn pass(
     }
     w.tell_medium();
     let report = Report {
-        directories: w.directories,
-        files: w.files,
-        blocks: w.space.blocks,
+        counted: Some(Counted { directories: w.directories, files: w.files, blocks: w.space.blocks }),
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
         losses: Losses { reverted: w.reverted.len() as u64, ..w.losses },

@@ -347,7 +347,8 @@ pub(crate) fn note_doubt(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode) {
     }
 }
 
-fn doubt(j: &mut Judgement<'_>, ino: Ino) {
+/// Notes that a file is kept as it reads, though something says otherwise.
+pub(crate) fn doubt(j: &mut Judgement<'_>, ino: Ino) {
     if j.doubted.insert(ino) {
         j.losses.doubted += 1;
     }

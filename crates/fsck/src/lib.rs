@@ -55,6 +55,7 @@ mod nodes;
 mod old_inode;
 mod own_list;
 mod pack;
+mod placed;
 mod quota;
 mod reach;
 mod rebuild;
@@ -77,7 +78,7 @@ mod walk;
 mod zone;
 
 pub use bared::{Bared, repair_without_names};
-pub use check::{Options, Repair, RepairError, Report, check, repair, repair_found};
+pub use check::{Counted, Options, Repair, RepairError, Report, check, repair, repair_found};
 pub use finding::{Altered, Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;

@@ -11,13 +11,14 @@ use crate::judgement::Judgement;
 use crate::lost_clusters::{LostClusters, Stored};
 use crate::maker::Maker;
 use crate::names::is_encrypted;
-use crate::remains::{BELOW_INODE, Extent, Remains};
+use crate::remains::{Extent, Remains};
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::dentry::{Area, AreaLayout, HIDDEN_LIST};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
     MAX_INLINE_XATTR_ADDRS, RawInode, footer,
 };
+use medfs_format::path::BELOW_INODE;
 use medfs_format::superblock::Feature;
 use medfs_format::xattr::{self, HEADER_SIZE, NameIndex, XattrEntry};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NEW_ADDR, NULL_ADDR, delta, quota};

@@ -11,14 +11,13 @@ use crate::finding::{Code, counted};
 use crate::judgement::mend;
 use crate::named::unnamed;
 use crate::rebuild::DOUBLE_INDIRECT;
-use crate::remains::BELOW_INODE;
 use crate::space::Owner;
 use crate::unnamed::{Slots, above};
 use crate::walk::Walker;
 use medfs_device::Cause;
 use medfs_format::compress::{Cluster, Compression};
 use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer};
-use medfs_format::path::{NodeKind, XATTR_NODE_OFFSET, first_page, node_kind};
+use medfs_format::path::{BELOW_INODE, NodeKind, XATTR_NODE_OFFSET, first_page, node_kind};
 use medfs_format::{BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_block};
 use std::io;
 

@@ -10,13 +10,12 @@
 //! [`MAX_BLOCKS`] of a kind.
 
 use crate::image::Image;
-use crate::remains::BELOW_INODE;
 use crate::slots::{has_no_addresses, most_addresses};
 use crate::space::{Kind, Owner, recorded};
 use crate::unnamed::{Unnamed, above, leave_single};
 use foldhash::{HashMap, HashSet};
 use medfs_format::node::{ADDRS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
-use medfs_format::path::{NodeKind, XATTR_NODE_OFFSET, node_kind};
+use medfs_format::path::{BELOW_INODE, NodeKind, XATTR_NODE_OFFSET, node_kind};
 use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::io;

@@ -1,5 +1,6 @@
 //! Nodes by their numbers: whether each is the one that it is taken for, and what inodes say of themselves.
 
+use crate::evidence::doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
@@ -138,15 +139,16 @@ impl Judgement<'_> {
         }
         f.blocks += 1;
         let footer = node::footer_mut(&mut block);
-        if footer.node_offset() != offset {
+        let own = footer.node_offset();
+        if own != offset {
             self.findings.add(
                 Code::NodeFooter,
-                format!(
-                    "{place}: node {nid} has offset {} in its file, expected {offset}",
-                    footer.node_offset()
-                ),
+                format!("{place}: node {nid} has offset {own} in its file, expected {offset}",),
             );
             footer.set_node_offset(offset);
+            if (own ^ offset).count_ones() > 1 {
+                doubt(self, f.ino);
+            }
             mend(self, addr, &block, Cause::Node)?;
         }
         Ok(Some((addr, block)))

@@ -15,7 +15,7 @@ use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::RawInode;
 use medfs_format::quota::{
     LEAF_RECORDS, QUOTA_BLOCK, RawQuotaHeader, RawQuotaRecord, TREE_DEPTH, TREE_ROOT, build, record,
-    references,
+    records_of_leaf, references,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block, Ino};
@@ -27,7 +27,9 @@ use zerocopy::FromBytes;
 enum Differs {
     /// In what ids use.
     Counts(String),
-    /// Ids that have files are not in it, and with them their limits: its tree lost a part.
+    /// Its tree does not lead to records that its leaves have.
+    Tree(String),
+    /// Ids that have files are in none of its leaves, and with them their limits: it lost a part.
     Ids(String),
 }
 
@@ -99,9 +101,10 @@ pub(crate) fn judge(
         let (fault, shown) = match file.differs(kind, counted)? {
             Ok(None) => continue,
             Ok(Some(Differs::Counts(other))) => (other, sound),
+            Ok(Some(Differs::Tree(unled))) => (unled, true),
             Ok(Some(Differs::Ids(missing))) => {
-                *damaged += u64::from(sound);
-                (missing, sound)
+                *damaged += 1;
+                (missing, true)
             }
             Err(fault) => {
                 *damaged += 1;
@@ -157,9 +160,30 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
         if let Err(fault) = self.tree(TREE_ROOT, 0, 0, &mut tally)? {
             return Ok(Err(fault));
         }
-        let missing_ids = counted.len() as u64 - tally.matched;
-        let missing = || Differs::Ids(format!("{missing_ids} ids with files are not in it"));
-        Ok(Ok((missing_ids > 0).then(missing).or(tally.differs.map(Differs::Counts))))
+        let unled = counted.len() as u64 - tally.matched;
+        if unled == 0 {
+            return Ok(Ok(tally.differs.map(Differs::Counts)));
+        }
+        let known: HashSet<u32> = self.leaves()?.iter().map(|record| record.id.get()).collect();
+        let missing = counted.keys().filter(|id| !known.contains(id)).count();
+        Ok(Ok(Some(match missing {
+            0 => Differs::Tree(format!("its tree does not lead to the records of {unled} ids with files")),
+            missing => Differs::Ids(format!("{missing} ids with files are not in it")),
+        })))
+    }
+
+    /// The records of all leaves, whether the tree leads to them or not.
+    fn leaves(&mut self) -> io::Result<Vec<RawQuotaRecord>> {
+        let per_page = (BLOCK_SIZE / QUOTA_BLOCK) as u64;
+        // It has no holes.
+        let blocks = u64::from(self.blocks).min(self.inode.i_blocks.get() * per_page) as u32;
+        let mut records = Vec::new();
+        for block in TREE_ROOT + 1..blocks {
+            if let Ok(bytes) = self.block(block)? {
+                records.extend(records_of_leaf(&bytes));
+            }
+        }
+        Ok(records)
     }
 
     /// A block of the tree on a level, with those below it; `id` is what leads to it.
@@ -215,6 +239,10 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
         (self.seen, self.ids) = (HashSet::default(), 0);
         let mut records = BTreeMap::new();
         self.gather(TREE_ROOT, 0, 0, &mut records)?;
+        for record in self.leaves()?.into_iter().filter(sets_limits) {
+            let without_use = RawQuotaRecord { inodes: 0.into(), space: 0.into(), ..record };
+            records.entry(record.id.get()).or_insert(without_use);
+        }
         for (&id, used) in counted {
             let record = records.entry(id).or_insert(RawQuotaRecord { id: id.into(), ..Default::default() });
             (record.inodes, record.space) = (used.inodes.into(), used.bytes.into());
@@ -253,10 +281,7 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
         }
         let Ok(bytes) = self.block(block)? else { return Ok(()) };
         if level == TREE_DEPTH {
-            let limits = |r: &&RawQuotaRecord| {
-                [r.inode_hard, r.inode_soft, r.block_hard, r.block_soft].iter().any(|limit| limit.get() != 0)
-            };
-            if let Some(&found) = record(&bytes, id).filter(limits) {
+            if let Some(&found) = record(&bytes, id).filter(|record| sets_limits(record)) {
                 records.insert(id, RawQuotaRecord { inodes: 0.into(), space: 0.into(), ..found });
             }
             return Ok(());
@@ -286,6 +311,10 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
         }
         Ok(Ok(bytes))
     }
+}
+
+fn sets_limits(r: &RawQuotaRecord) -> bool {
+    [r.inode_hard, r.inode_soft, r.block_hard, r.block_soft].iter().any(|limit| limit.get() != 0)
 }
 
 /// Compares what a file says with what was counted.

@@ -9,7 +9,7 @@
 use crate::image::Image;
 use foldhash::{HashMap, HashMapExt};
 use medfs_format::node::{ADDRS_PER_BLOCK, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
-use medfs_format::path::{NodeKind, first_page, node_kind};
+use medfs_format::path::{BELOW_INODE, NodeKind, first_page, node_kind};
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid, delta};
 use std::collections::BTreeSet;
 use std::io;
@@ -18,8 +18,6 @@ use std::io;
 const MAX_NODES: usize = 1 << 20;
 /// Node ids of an indirect node.
 const N: u32 = NIDS_PER_BLOCK as u32;
-/// Places in a file's tree of the nodes that its inode names.
-pub(crate) const BELOW_INODE: [u32; 5] = [1, 2, 3, 4 + N, 5 + 2 * N];
 
 /// What is left of a file whose inode is lost.
 pub(crate) struct Remains {

@@ -16,6 +16,7 @@ use crate::head::Heads;
 use crate::judgement::{Judgement, mend};
 use crate::mend::Held;
 use crate::names::own_name;
+use crate::placed::{put_blocks_in_their_places, put_nodes_in_their_places};
 use crate::reach::{Entry, Links, Pending, Verdict, Via};
 use crate::space::Owner;
 use medfs_device::Cause;
@@ -24,6 +25,7 @@ use medfs_format::dentry::{HIDDEN_DIR, HIDDEN_LIST};
 use medfs_format::node::{
     self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode,
 };
+use medfs_format::path::BELOW_INODE;
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -306,12 +308,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         let first = Owner { is_doubted, ..Owner::slot(f.ino, 0, self.image.nat(f.ino)?.version) };
         self.slots(f, &mut inode.i_addr[slots.extra..slots.extra + in_inode], first, 0, &place)?;
         let mut page = in_inode as u64;
-        let n = NIDS_PER_BLOCK as u32;
         let (each, n_pages) = (f.addrs_per_block as u64, NIDS_PER_BLOCK as u64);
         let pages = [each, each * n_pages, each * n_pages * n_pages];
-        for (i, (offset, level)) in
-            [(1, 0), (2, 0), (3, 1), (4 + n, 1), (5 + 2 * n, 2)].into_iter().enumerate()
-        {
+        put_nodes_in_their_places(self, f.ino, &mut inode.i_nid, |i| BELOW_INODE[i], &place)?;
+        for (i, (offset, level)) in BELOW_INODE.into_iter().zip([0, 0, 1, 1, 2]).enumerate() {
             let nid = node_home(self, f.ino, inode.i_nid[i].get(), offset, &place)?;
             inode.i_nid[i] = nid.into();
             let keep = nid == 0
@@ -352,7 +352,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         page: u64,
         place: &str,
     ) -> io::Result<bool> {
-        let mut changed = self.clusters(f, addrs, first, page, place)?;
+        let moved = put_blocks_in_their_places(self, addrs, first, place)?;
+        let mut changed = self.clusters(f, addrs, first, page, place)? | moved;
         for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
             let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
             let (addr, owner) = home(self, owner, page, named, place)?;
@@ -407,7 +408,8 @@ impl<'d, 'p> Walker<'d, 'p> {
         let Some((addr, mut block)) = self.child(f, nid, offset, &place)? else { return Ok(false) };
         let unplaced = std::mem::take(&mut f.unplaced);
         f.lost += unplaced;
-        let mut changed = false;
+        let (nids, at) = (&mut block.view_mut::<RawIndirectNode>().nid, |i| offset + 1 + i as u32 * apart);
+        let mut changed = put_nodes_in_their_places(self, f.ino, nids, at, &place)?;
         if unplaced > 0 {
             let nids = block.view::<RawIndirectNode>().nid.map(|nid| nid.get());
             let mut at = page;
@@ -424,11 +426,9 @@ impl<'d, 'p> Walker<'d, 'p> {
             if named == 0 {
                 continue;
             }
-            let child = node_home(self, f.ino, named, offset + 1 + i as u32 * apart, &place)?;
-            if child != named {
-                block.view_mut::<RawIndirectNode>().nid[i] = child.into();
-                changed = true;
-            }
+            let child = node_home(self, f.ino, named, at(i), &place)?;
+            block.view_mut::<RawIndirectNode>().nid[i] = child.into();
+            changed |= child != named;
             if child != 0 && !visit(self, f, i as u32, child)? {
                 block.view_mut::<RawIndirectNode>().nid[i] = 0.into();
                 f.cut = true;

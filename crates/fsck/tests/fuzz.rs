@@ -165,7 +165,7 @@ fn case(seed: u64, bases: &[Base]) -> bool {
 #[test]
 fn mutated_volumes() {
     let limited = variable("MEDFS_FUZZ_JUDGE").is_none();
-    let target = Target { test: "mutated_volumes", seconds: 20, limited, make, load: load_bases, case };
+    let target = Target { test: "mutated_volumes", seconds: 8, limited, make, load: load_bases, case };
     if let Some(done) = target.run() {
         assert!(done.cases > 10 && done.deep > done.cases / 5, "{done:?}: too few volumes were mended");
     }

@@ -137,6 +137,12 @@ impl Mount {
             tree.restore_superblocks(&stale_copies)?;
         }
         if let Some(why) = &tree.store.older {
+            if !read_only {
+                // What is written would make the loss of the newer checkpoint final.
+                let newer = format!("{why}; a mount with ro shows it");
+                let at = tree.store.version_in_footers() as u32;
+                return Err(FormatError::corrupt(Structure::Checkpoint, at, "pack", newer).into());
+            }
             tree.damage.note_older_checkpoint(why);
         }
         tree.orphans()?.into_iter().for_each(|ino| tree.orphans.add_at_mount(ino));

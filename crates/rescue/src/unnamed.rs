@@ -31,6 +31,30 @@ impl<S: Sink> Walk<'_, S> {
         self.tell_missing(top, self.past.inodes_missing().unwrap_or(0));
     }
 
+    /// Of a directory that is not entered: takes what is below it as met, as that has its names, and tells how much
+    /// it is.
+    pub(crate) fn leave_below(&mut self, dir: Ino, at: &Place) {
+        let (past, mut left, mut dirs) = (self.past, 0, vec![dir]);
+        while let Some(dir) = dirs.pop() {
+            let mut found = Vec::new();
+            let listed = past.readdir(dir, &mut |entry| {
+                found.extend(entry.ok().filter(|entry| entry.name != b"." && entry.name != b".."));
+                true
+            });
+            self.outcome.torn += u64::from(listed.is_err());
+            for entry in found.into_iter().filter(|entry| self.volume.geometry().is_nid(entry.ino)) {
+                if self.seen.insert(entry.ino) {
+                    left += 1;
+                    dirs.extend((entry.kind == Some(FileKind::Directory)).then_some(entry.ino));
+                }
+            }
+        }
+        if left > 0 {
+            let s = if left == 1 { "file or directory" } else { "files and directories" };
+            self.fail(at, Some(dir), format!("{left} {s} below it were not copied"));
+        }
+    }
+
     /// Of a walk from the root that ended before all was brought: counts what it has not come to.
     pub fn count_untried(&mut self) {
         let (mut next, mut untried) = (0, 0);

@@ -291,6 +291,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         };
         if at.level() >= MOST_LEVELS {
             self.fail(&at, Some(ino), format!("it is more than {MOST_LEVELS} directories deep"));
+            self.leave_below(ino, &at);
             return Ok(());
         }
         let made = self.sink.enter(&at);
@@ -305,6 +306,8 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             tasks.push(Task::Leave(at.clone(), Box::new(meta)));
             tasks.push(Task::Enter(ino, at, is_flawed));
+        } else {
+            self.leave_below(ino, &at);
         }
         Ok(())
     }

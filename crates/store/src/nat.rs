@@ -142,6 +142,17 @@ impl Nat {
         }
     }
 
+    /// Walks all entries that are in use, which reads the whole table; one that cannot be read is passed over.
+    pub fn each(&self, io: &Io, mut found: impl FnMut(Nid, NatEntry)) {
+        for nid in self.geo.root_ino..self.geo.max_nid() {
+            match self.peek(io, nid) {
+                Ok(entry) if entry.addr != NULL_ADDR && self.geo.is_nid(nid) => found(nid, entry),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(nid, %error, "an entry of the NAT cannot be read"),
+            }
+        }
+    }
+
     fn entry_in(&self, block: &Block, nid: Nid) -> Result<NatEntry> {
         parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK])
     }

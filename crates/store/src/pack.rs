@@ -240,6 +240,12 @@ pub(crate) fn read_cursegs(
     };
     let (mut cursegs, mut nat, mut sit) = read_summaries(&read, geo, pack)?;
     let mut why = lost.get().map(|addr| format!("block {addr} of it cannot be read"));
+    if let Err(error) = check_filled(pack, &cursegs[..3], &nat, &sit) {
+        if !past_damage {
+            return Err(error);
+        }
+        why = why.or(Some(error.to_string()));
+    }
     if past_damage {
         if let Err(error) = nat::journal_entries(geo, &nat) {
             (nat, why) = (RawJournal::EMPTY, Some(error.to_string()));
@@ -310,6 +316,22 @@ fn read_summaries(
         }
     }
     Ok((cursegs, nat, sit))
+}
+
+/// Checks that compact summaries are not zeros, as a block reads that was lost: they say who has the blocks that the
+/// logs of data have placed, and a checkpoint that has placed some has changed NAT and SIT. A single log may have
+/// placed blocks that nobody has, as what was kept of an fsync that never returned.
+fn check_filled(pack: &Pack, of_data: &[CurSeg], nat: &RawJournal, sit: &RawJournal) -> Result<()> {
+    let placed: u32 = of_data.iter().map(|c| u32::from(c.next)).sum();
+    let is_filled = || of_data.iter().any(|c| c.summary.entries.iter().any(|entry| entry.nid.get() != 0));
+    let is_compact = pack.header.flags().contains(CpFlags::COMPACT_SUM);
+    if !is_compact || placed == 0 || [nat, sit].iter().any(|journal| journal.count.get() != 0) || is_filled()
+    {
+        return Ok(());
+    }
+    let what = format!("zeros, and the logs of data have placed {placed} blocks");
+    Err(FormatError::corrupt(Structure::Checkpoint, pack.header.checkpoint_ver.get(), "summaries", what)
+        .into())
 }
 
 /// Rebuilds the summary of a node log from the footers of the blocks in its segment. A block that cannot be

@@ -346,7 +346,7 @@ fn load(dir: &Path) -> Vec<Base> {
 #[test]
 fn the_engine_on_mutated_volumes() {
     let target =
-        Target { test: "the_engine_on_mutated_volumes", seconds: 20, limited: true, make, load, case };
+        Target { test: "the_engine_on_mutated_volumes", seconds: 8, limited: true, make, load, case };
     if let Some(done) = target.run() {
         assert!(done.cases > 10 && done.deep > done.cases / 5, "{done:?}: too few volumes were opened");
     }

@@ -57,7 +57,7 @@ fn layouts_of_code() -> BTreeMap<String, Layout> {
         }
         superblock::RawDeltaInfo { version, compat, ro_compat, incompat }
         superblock::RawNvramInfo { generation, checkpoint, path }
-        nvram::RawMeta { magic, version, uuid, generation, update, first, sequence, size, unit, previous, reserved, checksum }
+        nvram::RawMeta { magic, version, uuid, generation, update, first, sequence, size, unit, previous, checkpoint, reserved, checksum }
         nvram::RawTag { ino, home, offset, length, flags, codec }
         nvram::RawPart { at, from, to, len }
         nvram::RawCommit { magic, length, sequence, generation, checkpoint, chain, seconds, nanos, checksum }

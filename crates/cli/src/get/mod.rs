@@ -269,7 +269,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     survivor::warn(&*device, &args.image);
     let image = args.image.display();
     if let Some(place) = nvram::in_use(&*device) {
-        let ways = nvram::ways(&place, &args.image);
+        let ways = damaged::ways_to_fsyncs(&place, &args.image);
         errln!(
             "medfs get: fsyncs since the last checkpoint may lie in the NVRAM {place}, and a salvage does not bring them: {ways}"
         );

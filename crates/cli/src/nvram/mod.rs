@@ -228,19 +228,6 @@ pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<V
         .with_context(|| format!("cannot replay {place} on {}", image.display()))
 }
 
-/// What brings fsyncs back that an NVRAM holds.
-pub(crate) fn ways(place: &str, image: &Path) -> String {
-    let (named, of) = (quote::path(Path::new(place)), quote::path(image));
-    let mount = hint(format_args!("medfs mount -o nvram={named} {of} DIRECTORY"));
-    format!("{mount} brings them back, or {} where some are damaged", repair(place, image))
-}
-
-/// The command that repairs a volume whose fsyncs lie in an NVRAM.
-pub(crate) fn repair(place: &str, image: &Path) -> String {
-    let (place, image) = (quote::path(Path::new(place)), quote::path(image));
-    hint(format_args!("medfs fsck --repair --nvram {place} {image}"))
-}
-
 /// The NVRAM that a superblock of a volume names.
 pub(crate) fn in_use(dev: &dyn BlockDevice) -> Option<String> {
     let copies = (0..2).filter_map(|at| read_block(dev, at).ok());

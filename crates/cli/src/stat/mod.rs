@@ -5,7 +5,7 @@ mod file;
 mod report;
 
 use crate::args::StatArgs;
-use crate::{abandoned, convert, exit, json, lifetime_writes, nvram, size, survivor, target, words};
+use crate::{abandoned, convert, damaged, exit, json, lifetime_writes, size, survivor, target, words};
 use anyhow::{Context, Result, bail};
 use derived::Derived;
 use medfs_device::Holder;
@@ -149,7 +149,7 @@ fn image(args: &StatArgs) -> Result<()> {
         outln!("{}", convert::interrupted(&args.target));
     }
     if let Some(nvram) = &s.nvram {
-        let ways = nvram::ways(nvram, &args.target);
+        let ways = damaged::ways_to_fsyncs(nvram, &args.target);
         outln!("fsyncs since the last checkpoint may lie in the NVRAM {nvram}: {ways}");
     }
     match &s.mounted_on {

@@ -626,6 +626,9 @@ fn what_is_cut_short_is_not_said_to_be_repairable() {
     let out = medfs().arg("fsck").arg(s.image()).assert().code(4);
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
     assert!(text.contains("get --salvage") && !text.contains("--repair"), "{text}");
+    let out = medfs().args(["fsck", "--json"]).arg(s.image()).assert().code(4);
+    let json: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert!(json["found"]["findings"].is_array() && json["found"].get("files").is_none(), "{json}");
     let text = error(1, medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("x")));
     assert!(text.contains("cut short") && !text.contains("--repair"), "{text}");
     assert!(s.path("x/dir/b").exists());
@@ -772,4 +775,21 @@ fn a_full_destination_ends_it_with_the_reason() {
     assert!(text.contains("cannot write") && text.contains("dir/a: No space left on device"), "{text}");
     assert_eq!(left, "what was there");
     assert!(!there.iter().any(|name| name.to_string_lossy().contains("partial")), "{there:?}");
+}
+
+/// All of them have their names: the volume is sound, and the destination has another thing in the place of a
+/// directory.
+#[test]
+fn what_lies_below_a_directory_that_is_not_made_is_not_said_to_lack_its_name() {
+    let s = volume();
+    std::fs::create_dir(s.path("out")).unwrap();
+    std::fs::write(s.path("out/dir"), "a file").unwrap();
+    for how in [&["get", "-r"][..], &["get", "--salvage"]] {
+        let place: &[&str] = if how[1] == "-r" { &["/"] } else { &[] };
+        let out = medfs().args(how).arg(s.image()).args(place).arg(s.path("out")).assert().code(1);
+        let text = String::from_utf8_lossy(&out.get_output().stderr).into_owned();
+        assert!(text.contains("exists and is not a directory"), "{text}");
+        assert!(text.contains("below it were not copied") && !text.contains("directory entr"), "{text}");
+        assert!(!s.path("out/by-inode").exists());
+    }
 }

@@ -221,6 +221,14 @@ fn a_mount_begins_with_what_its_owner_wants_to_know() {
     assert!(!text.contains("saved by deltas") && !text.contains("deltas made"), "{text}");
 }
 
+/// The program as a terminal starts it: a job in the background of a shell ignores SIGINT, and so would all that it
+/// starts.
+fn with_interrupt(args: &[&str]) -> System {
+    let mut command = System::new("env");
+    command.arg("--default-signal=INT").arg(binary()).args(args);
+    command
+}
+
 /// The state that things are in is told, and the process ends by the signal: a shell shows 130.
 /// An experiment or a demo that is ended is not silent.
 #[test]
@@ -232,8 +240,7 @@ fn ctrl_c_says_what_is_left_of_experiments() {
     for (args, expected) in
         [(&lab_run[..], "medfs lab: interrupted: "), (&demo[..], "medfs demo: interrupted: ")]
     {
-        let mut child =
-            System::new(binary()).args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = with_interrupt(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(1));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let mut text = String::new();
@@ -246,10 +253,8 @@ fn ctrl_c_says_what_is_left_of_experiments() {
 #[test]
 fn ctrl_c_says_what_is_left() {
     let s = Scratch::new();
-    // A job in the background of a shell ignores SIGINT, and so would all that it starts.
-    let mut mkfs = System::new("env");
-    mkfs.arg("--default-signal=INT").arg(binary());
-    mkfs.args(["mkfs", "-q", "--size", "64M", "--from", "-"]).arg(s.image());
+    let image = s.image().display().to_string();
+    let mut mkfs = with_interrupt(&["mkfs", "-q", "--size", "64M", "--from", "-", &image]);
     let mut mkfs = mkfs.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The header of a file of 8 MiB in a tar archive, and a part of its content: more is waited for.
     let mut header = tar::Header::new_gnu();

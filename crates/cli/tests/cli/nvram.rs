@@ -222,6 +222,46 @@ fn a_damaged_volume_is_repaired_before_its_fsyncs_are_replayed_from_a_memory() {
     assert_eq!(&copied.get_output().stdout[..7], b"fsynced");
 }
 
+/// The journals of the checkpoint are zeros, and with them entries of the NAT: records of files that it lacks were
+/// passed by, the memory was emptied, and nothing was left to rebuild the entries from.
+#[test]
+fn lost_entries_of_the_nat_cost_no_fsync_in_a_memory() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let v = opened(&image, &memory);
+    let files = ["one", "two"].map(|name| v.create(v.root(), name.as_bytes(), &NEW).expect("made").ino);
+    for ino in files {
+        v.write(ino, 0, &[7; 9000]).expect("written");
+    }
+    v.close().expect("closed");
+    drop(v);
+    let v = opened(&image, &memory);
+    for ino in files {
+        v.write(ino, 0, b"fsynced").expect("written");
+        v.fsync(ino, false).expect("fsynced");
+    }
+    drop(v);
+    let bytes = std::fs::read(&image).expect("the image");
+    let version = |block: usize| u64::from_le_bytes(bytes[block * 4096..][..8].try_into().expect("eight"));
+    let pack = if version(512) > version(1024) { 512 } else { 1024 };
+    for len in [512, 4096] {
+        std::fs::write(&image, &bytes).expect("the image");
+        patch(&image, pack as u64 + 1, 0, &vec![0; len]);
+        let before = std::fs::read(&memory).expect("the memory");
+        let mount = medfs().args(["nvram", "check"]).args([&memory, &image]).assert().code(1);
+        let text = String::from_utf8_lossy(&mount.get_output().stderr).into_owned();
+        assert!(text.contains(if len == 512 { "field block_addr" } else { "field summaries" }), "{text}");
+        assert!(std::fs::read(&memory).expect("the memory") == before);
+        medfs().args(["fsck", "--repair", "--nvram"]).args([&memory, &image]).assert().code(1);
+        for name in ["/one", "/two"] {
+            let copied = medfs().args(["get"]).arg(&image).args([name, "-"]).assert().success();
+            assert_eq!(&copied.get_output().stdout[..8], b"fsynced\x07", "{name}");
+        }
+    }
+}
+
 /// A power cut with `nvram=` is no damage: the mount at boot has the memory.
 #[test]
 fn a_check_at_boot_leaves_fsyncs_in_a_memory_to_the_mount() {

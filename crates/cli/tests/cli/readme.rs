@@ -35,7 +35,7 @@ fn every_shell_block_is_followed() {
 #[test]
 fn a_line_that_fails_is_named() {
     let s = Scratch::new();
-    for path in ["README.md", "tools/readme", "tools/install", "crates/trace/tests/logs/strace.log"] {
+    for path in ["README.md", "tools/readme", "tools/install", "crates/trace/tests/trace/logs/strace.log"] {
         let to = s.path(path);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(checkout().join(path), to).unwrap();

@@ -9,6 +9,7 @@ const META: Meta = Meta {
     uuid: [7; 16],
     generation: 3,
     previous: 2,
+    checkpoint: 77,
     update: 1,
     first: RING_START,
     sequence: 40,

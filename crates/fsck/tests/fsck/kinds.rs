@@ -93,7 +93,7 @@ fn a_segment_is_what_its_blocks_are_where_sit_and_ssa_are_wrong() {
         let bared = repair_without_names(&damaged.snapshot(), &Options::default(), &mut |_| {}).unwrap();
         assert!(bared.inodes.is_none_or(|(before, left)| before == left), "case {case}: {:?}", bared.inodes);
         let after = repaired(&damaged).after;
-        assert_eq!((after.findings.len(), after.files), (0, all.files), "case {case}");
+        assert_eq!((after.findings.len(), after.files()), (0, all.files()), "case {case}");
         assert_eq!(names(&damaged), names(&dev));
     }
 }

@@ -18,6 +18,7 @@ mod junk;
 mod kinds;
 mod medium;
 mod one_bit;
+mod placed;
 mod remains;
 mod removed;
 mod rescue;

@@ -94,7 +94,7 @@ fn metadata_that_has_another_copy_or_can_be_made_anew_costs_nothing() {
         assert_eq!(repaired(&*faulty).after.findings, [], "{what}");
         let after = checked(&*faulty);
         assert_eq!(after.findings, [], "{what}");
-        assert_eq!((after.files, after.directories), (all.files, all.directories), "{what}");
+        assert_eq!((after.files(), after.directories()), (all.files(), all.directories()), "{what}");
         bed.judge(&faulty.inner().snapshot()).unwrap_or_else(|e| panic!("{what}: {e}"));
         ino(faulty.inner(), "many/file number 00123 with a longish name");
     }
@@ -112,7 +112,7 @@ fn a_table_that_is_zeros_is_made_anew_from_the_nodes() {
         // One of the copies is in force.
         assert_eq!(found.has(Code::NatLost), !found.is_clean(), "{:?}", found.findings);
         let after = repaired(&zeroed).after;
-        assert_eq!((after.findings.len(), after.files), (0, all.files));
+        assert_eq!((after.findings.len(), after.files()), (0, all.files()));
         bed.judge(&zeroed).unwrap();
     }
 }
@@ -135,7 +135,7 @@ fn an_unreadable_node_or_dentry_block_costs_what_is_in_it_alone() {
         assert!(found.has(Code::Unreadable), "{what}: {:?}", found.findings);
         assert_eq!(repaired(&*faulty).after.findings, [], "{what}");
         let after = checked(&*faulty);
-        assert_eq!((after.findings.len(), after.files), (0, all.files - lost), "{what}");
+        assert_eq!((after.findings.len(), after.files()), (0, all.files() - lost), "{what}");
         bed.judge(&faulty.inner().snapshot()).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
 }

@@ -93,6 +93,35 @@ fn a_node_of_attributes_is_found_whose_number_has_a_flipped_bit() {
     assert_eq!(v.getxattr(ino, b"user.long").expect("it is there"), [7; 3000]);
 }
 
+/// The kernel does not look at the magic, and shows what is behind it.
+#[test]
+fn attributes_behind_another_magic_are_whole() {
+    for (name, value) in [(&b"user.short"[..], vec![7; 20]), (b"user.long", vec![7; 3000])] {
+        let (dev, ino) = volume(PLAIN, |v| {
+            let ino = make(v, v.root(), "file", FileKind::Regular);
+            v.setxattr(ino, name, &value, XattrMode::Set).expect("an attribute");
+            ino
+        });
+        let magic = |block: &Block| {
+            let magic = medfs_format::xattr::XATTR_MAGIC.to_le_bytes();
+            block.0.windows(4).position(|bytes| bytes == magic).expect("in the inode")
+        };
+        for change in [4, 0xff] {
+            let dev = dev.snapshot();
+            let at = node_addr(&dev, ino);
+            let mut block = read_block(&dev, at).expect("memory");
+            let magic = magic(&block);
+            block.0[magic] ^= change;
+            dev.write(at, &[&block], META).expect("memory");
+            let v = opened(Arc::new(dev.snapshot()));
+            assert_eq!(v.getxattr(ino, name).expect("it is there"), value);
+            let mended = repaired(&dev);
+            assert!(mended.before.has(Code::Xattr), "{:?}", mended.before.findings);
+            costs_nothing(&mended);
+        }
+    }
+}
+
 /// No bit in the number of links explains it: a name is lost, and the file keeps another one.
 #[test]
 fn a_name_that_a_repair_leaves_out_is_counted_before() {

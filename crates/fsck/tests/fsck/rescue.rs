@@ -108,7 +108,7 @@ fn a_directory_whose_hash_level_is_wrong_keeps_its_names() {
         let repaired = mended(&dev);
         assert!(repaired.before.has(Code::DirLevel), "{:?}", repaired.before.findings);
         assert_eq!(repaired.before.findings.len(), 1, "one fault, one finding");
-        assert_eq!((repaired.after.files, repaired.after.directories), (FILES.into(), 2));
+        assert_eq!((repaired.after.files(), repaired.after.directories()), (FILES.into(), 2));
         let v = open(&Arc::new(dev));
         assert!((0..FILES).all(|i| v.lookup(dir, name(i).as_bytes()).is_ok()), "every name is there");
     }
@@ -338,7 +338,7 @@ fn what_finds_no_room_for_a_name_is_kept() {
         inject::set(&dev, &Target::Checkpoint, field, value).unwrap();
     }
     let repaired = mended(&dev);
-    assert_eq!((repaired.after.files, repaired.unfinished), (FILES.into(), None));
+    assert_eq!((repaired.after.files(), repaired.unfinished), (FILES.into(), None));
 }
 
 /// A file with every kind of node, and a directory; with the inode numbers.
@@ -505,7 +505,7 @@ fn circles_of_directories_and_names_of_dots_end() {
     inject::set(&dev, &Target::Dentry(c, b"xx"), "ino", a.into()).unwrap();
     inject::set(&dev, &Target::Dentry(3, b"aa"), "used", 0).unwrap();
     let repaired = mended(&dev);
-    assert_eq!((repaired.after.directories, repaired.after.files), (6, 1), "root, lost+found and four");
+    assert_eq!((repaired.after.directories(), repaired.after.files()), (6, 1), "root, lost+found and four");
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn a_second_entry_of_dots_is_taken_away_and_its_directory_kept() {
     let repaired = mended(&dev);
     assert!(repaired.before.has(Code::Dots), "{:?}", repaired.before.findings);
     assert_eq!(ino_of(&dev, "dir/xx"), Some(inner));
-    assert_eq!(repaired.after.files, 1);
+    assert_eq!(repaired.after.files(), 1);
 }
 
 #[test]
@@ -606,7 +606,7 @@ fn with_journals(features: &str, closed: bool) -> MemDevice {
 fn a_volume_without_a_checkpoint_gets_one_made_of_what_is_left() {
     for (features, closed) in [(PLAIN, true), (PLAIN, false), (CHECKSUMS, true), (DELTAS, true)] {
         let whole = with_journals(features, closed);
-        let files = check(&whole, &Options::default(), &mut |_| {}).unwrap().files;
+        let files = check(&whole, &Options::default(), &mut |_| {}).unwrap().files();
         let packs = {
             let superblock = Dump::open(&whole).unwrap().superblock();
             u64::from(number(superblock.get("cp_blkaddr")))
@@ -619,7 +619,8 @@ fn a_volume_without_a_checkpoint_gets_one_made_of_what_is_left() {
             let repaired = mended(&dev);
             assert!(repaired.before.has(Code::CheckpointLost), "{what}: {:?}", repaired.before.findings);
             assert_eq!(
-                repaired.after.files, files,
+                repaired.after.files(),
+                files,
                 "{features}, {closed}, {what}: {:#?}",
                 repaired.before.findings
             );

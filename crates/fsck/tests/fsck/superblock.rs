@@ -173,7 +173,7 @@ fn a_flipped_bit_of_a_superblock_without_checksum_is_found_by_what_the_volume_sa
 }
 
 fn files_of(dev: &MemDevice) -> u64 {
-    check(dev, &Options::default(), &mut |_| {}).unwrap().files
+    check(dev, &Options::default(), &mut |_| {}).unwrap().files()
 }
 
 /// Both copies have a flipped bit, each in another field: of each the right one is taken.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 /// Pages of each file: in its inode, in two direct nodes, and below an indirect one.
-const PAGES: usize = 3200;
+pub(crate) const PAGES: usize = 3200;
 
 fn new(kind: FileKind) -> NewFile {
     NewFile { kind, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 }
@@ -37,7 +37,7 @@ fn filled(v: &Volume, name: &str, seed: u64) -> (Ino, Vec<u8>) {
 }
 
 /// A volume of two files, the first with a hole of ten pages in its second node.
-fn volume(features: &str) -> (MemDevice, [(Ino, Vec<u8>); 2]) {
+pub(crate) fn volume(features: &str) -> (MemDevice, [(Ino, Vec<u8>); 2]) {
     let dev = Arc::new(formatted(128, features).snapshot());
     let v = opened(dev.clone());
     let mut files = [filled(&v, "one", 1), filled(&v, "two", 2)];
@@ -51,7 +51,7 @@ fn volume(features: &str) -> (MemDevice, [(Ino, Vec<u8>); 2]) {
 }
 
 /// The blocks of an inode, of its two direct nodes, its indirect one, and a direct one below that.
-fn nodes(dev: &MemDevice, ino: Ino) -> [u64; 5] {
+pub(crate) fn nodes(dev: &MemDevice, ino: Ino) -> [u64; 5] {
     let inode_at = node_addr(dev, ino);
     let block = read_block(dev, inode_at).expect("the inode");
     let nids = block.view::<RawInode>().i_nid.map(|nid| nid.get());
@@ -61,7 +61,7 @@ fn nodes(dev: &MemDevice, ino: Ino) -> [u64; 5] {
     [inode_at, first, second, indirect, node_addr(dev, child)]
 }
 
-fn content(dev: &MemDevice, ino: Ino, pages: usize) -> Vec<u8> {
+pub(crate) fn content(dev: &MemDevice, ino: Ino, pages: usize) -> Vec<u8> {
     let (v, mut bytes) = (opened(Arc::new(dev.snapshot())), vec![0; pages * PAGE]);
     v.read(ino, 0, &mut bytes).expect("it can be read");
     bytes
@@ -77,7 +77,7 @@ fn torn(dev: &MemDevice, at: u64, sector: usize, from: &Block) -> MemDevice {
     dev
 }
 
-fn costs_nothing(mended: &Repair, what: &str) {
+pub(crate) fn costs_nothing(mended: &Repair, what: &str) {
     let before = &mended.before;
     assert_eq!(before.losses, Default::default(), "{what}: {:?}", before.findings);
     assert_eq!(mended.after.findings, [], "{what}");
@@ -92,7 +92,7 @@ fn costs_doubt_at_most(mended: &Repair, what: &str) {
 }
 
 /// Says which pages differ.
-fn same(is: &[u8], expected: &[u8], what: &str, mended: &Repair) {
+pub(crate) fn same(is: &[u8], expected: &[u8], what: &str, mended: &Repair) {
     let differing: Vec<usize> = (0..is.len() / PAGE)
         .filter(|page| is[page * PAGE..][..PAGE] != expected[page * PAGE..][..PAGE])
         .collect();

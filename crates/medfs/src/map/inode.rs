@@ -8,6 +8,7 @@ use crate::error::{Error, Posix, Result};
 use crate::map::Map;
 use crate::map::memory::Memory;
 use crate::map::page_versions::PageVersions;
+use crate::map::places::check_places;
 use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
@@ -270,6 +271,7 @@ impl Map {
         }
         let node = self.nodes.get(&self.io, &self.nat, ino)?;
         self.check_inode_features(&node)?;
+        check_places(self, &node)?;
         Ok(self.inodes.insert(ino, node, self.io.write_mark()))
     }
 

@@ -24,6 +24,7 @@ pub(crate) mod op;
 mod ops;
 pub(crate) mod orphans;
 pub(crate) mod page_versions;
+mod places;
 pub(crate) mod refs;
 pub(crate) mod since;
 mod tests;

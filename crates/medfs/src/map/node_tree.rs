@@ -10,13 +10,14 @@ use crate::error::{Error, Posix, Result};
 use crate::map::Map;
 use crate::map::damage::First;
 use crate::map::inode::Inode;
+use crate::map::places::child_of;
 use crate::map::truncate::Cut;
 use medfs_format::node::{NIDS_PER_BLOCK, RawDirectNode, RawExtent, RawIndirectNode, RawInode};
 use medfs_format::path::{Fanout, NodePath};
 use medfs_format::{
     Block, BlockAddr, COMPRESS_ADDR, FormatError, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
-use medfs_store::{Dirty, NodePage, node_offset};
+use medfs_store::{Dirty, NodePage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -190,17 +191,7 @@ impl Map {
 
     /// A node below an inode, checked to be the one its parent means.
     pub(crate) fn child(&self, inode: &Inode, nid: Nid, offset: u32) -> Result<Arc<NodePage>> {
-        let page = self.nodes.get(&self.io, &self.nat, nid)?;
-        if page.ino != inode.ino || node_offset(&page) != offset {
-            let found = format!(
-                "inode {} offset {}, expected {} and {offset}",
-                page.ino,
-                node_offset(&page),
-                inode.ino
-            );
-            return Err(FormatError::corrupt(Structure::NodeFooter, nid, "ino", found).into());
-        }
-        Ok(page)
+        child_of(self, inode.ino, nid, offset)
     }
 
     fn new_child(

@@ -41,7 +41,11 @@ impl XattrArea<'_> {
             let node = self.node(nid)?;
             node.read(|d| area.extend_from_slice(&d.block.0[..NODE_BYTES]));
         }
-        Ok(xattr::parse(&area, inode.ino.into())?)
+        let mut entries = xattr::parse(&area, inode.ino.into())?;
+        for entry in &mut entries {
+            entry.index = entry.unflipped_index(inode.is_dir()).unwrap_or(entry.index);
+        }
+        Ok(entries)
     }
 
     /// Replaces all entries of an inode: in the inode block where they fit, else with an xattr node. `TooBig` where

@@ -208,7 +208,16 @@ impl HiddenFiles<'_> {
             return Ok(());
         }
         self.load_dir()?;
-        let Some(list) = self.find(LIST)? else { return Ok(()) };
+        let Some(list) = self.find(LIST)? else {
+            if tree.retained.dir().is_some() {
+                // They are made and removed together: its entry is damaged.
+                tracing::warn!(
+                    "the list of files that need blocks of others is missing: all files are asked"
+                );
+                tree.find_dependents();
+            }
+            return Ok(());
+        };
         let inode = tree.inode(list)?;
         if inode.kind() != FileKind::Regular || !inode.raw(|r| r.inline().contains(Inline::DATA)) {
             return Err(Error::Incompatible(

@@ -128,6 +128,18 @@ impl Xref {
         Ok(())
     }
 
+    /// Finds the files that are made from others without the list, among all inodes.
+    pub(crate) fn find_dependents(&self) {
+        let mut inodes = Vec::new();
+        self.nat.each(&self.io, |nid, entry| inodes.extend((entry.ino == nid).then_some(nid)));
+        for ino in inodes {
+            match self.inode(ino) {
+                Ok(inode) => self.load_dependents(&inode),
+                Err(error) => tracing::warn!(ino, %error, "an inode cannot be read"),
+            }
+        }
+    }
+
     /// Finds out what a file is made from. A file that cannot be read is left alone, and so are its sources:
     /// what changes them makes its pages no worse than they are.
     pub(crate) fn load_dependents(&self, inode: &Inode) {

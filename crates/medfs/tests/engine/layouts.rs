@@ -340,7 +340,7 @@ fn half_an_import_is_a_volume_that_everything_understands() {
 
 #[test]
 fn some_crashes_of_an_import_are_resumed() {
-    crashes_of_an_import(&[(Feature::empty(), MAKERS[0]), (Feature::EXTRA_ATTR, MAKERS[1])], 4);
+    crashes_of_an_import(&[(Feature::empty(), MAKERS[0]), (Feature::EXTRA_ATTR, MAKERS[1])], 3);
 }
 
 #[test]

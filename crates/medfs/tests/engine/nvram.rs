@@ -508,6 +508,25 @@ fn a_repair_gives_up_a_damaged_record_and_those_behind_it() {
 
 /// An older state of the volume, as where the last checkpoint is lost: its records are neither passed by nor forgotten.
 #[test]
+fn a_memory_that_a_later_checkpoint_emptied_is_refused() {
+    let (v, device, memory, [a, _]) = with_files("");
+    write(&v, a, 0, &[2; 40]);
+    v.fsync(a, false).unwrap();
+    let (older, of_older) = crashed(&device, &memory);
+    v.sync().unwrap();
+    let (newer, memory) = crashed(&device, &memory);
+    let before = older.snapshot();
+    let error = opened(&older, &memory, "").unwrap_err().to_string();
+    assert!(error.contains("was emptied by a later checkpoint than the volume has"), "{error}");
+    assert_eq!(bytes(&older), bytes(&before), "nothing was written");
+    let (_, told) = repaired(&Arc::new(older.snapshot()), memory.bytes());
+    assert!(told.len() == 1 && told[0].contains("the NVRAM was emptied"), "{told:?}");
+    for (device, memory) in [(newer, memory), (older, of_older)] {
+        assert_eq!(byte(&opened(&device, &memory, "").unwrap(), a, 0), 2);
+    }
+}
+
+#[test]
 fn records_that_follow_a_later_checkpoint_than_the_volume_has_are_refused() {
     let (v, device, memory, [a, _]) = with_files("");
     write(&v, a, 0, &[2; 40]);

@@ -130,7 +130,7 @@ fn kept_files_are_hidden_and_go() {
     v.close().expect("close");
     drop(v);
     let report = medfs_fsck::check(&*device, &Default::default(), &mut |_| ()).expect("memory");
-    assert_eq!((report.directories, report.files), (3, 1), "what users see is counted");
+    assert_eq!((report.directories(), report.files()), (3, 1), "what users see is counted");
     let v = open(device.clone());
     let d = at(&v, "d").expect("the directory").ino;
     assert!(shown(&v) == text, "after a mount");
@@ -223,4 +223,37 @@ fn every_crash_shows_a_whole_document() {
             assert!([mark, mark + 1].contains(&(version as u64)), "{version} after round {mark}");
         },
     );
+}
+
+/// One flipped bit in the root directory takes the list of files that need others away: the next mount freed what they
+/// need.
+#[test]
+fn without_the_list_of_files_that_need_others_all_files_are_asked() {
+    let (device, v, d, mut text) = volume("");
+    for round in 1..=3 {
+        edit(&mut text, round);
+        replace(&v, d, "doc.xml", &text);
+    }
+    v.close().expect("close");
+    drop(v);
+    let root = open(device.clone()).root();
+    let bit_of_list = |device: &MemDevice| {
+        let is_used = medfs_fsck::inject::Target::Dentry(root, b".medfs");
+        medfs_fsck::inject::set(device, &is_used, "used", 0).expect("an entry");
+    };
+    bit_of_list(&device);
+    let v = open(device.clone());
+    assert!(shown(&v) == text);
+    let root = v.root();
+    for n in 0..40 {
+        let new = file(&v, root, &format!("new {n}"));
+        write(&v, new, 0, &noise(n));
+        v.fsync(new, false).expect("fsync");
+        v.release(new, 1);
+    }
+    v.sync().expect("sync");
+    assert!(shown(&v) == text && shown(&crashed(&device)) == text);
+    v.close().expect("close");
+    drop(v);
+    assert!(shown(&open(device.clone())) == text);
 }

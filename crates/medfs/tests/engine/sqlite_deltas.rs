@@ -306,7 +306,7 @@ fn the_list_is_hidden_and_goes_with_an_export() {
     v.close().expect("close");
     drop(v);
     let report = medfs_fsck::check(&*device, &Default::default(), &mut |_| ()).expect("memory");
-    assert_eq!((report.directories, report.files), (2, 2), "what users see is counted");
+    assert_eq!((report.directories(), report.files()), (2, 2), "what users see is counted");
     let clock = Arc::new(ManualClock::new(START));
     medfs::convert::export(device.clone(), clock.clone(), &mut |_, _, _| {}).expect("exported");
     let v = open(device.clone());

@@ -181,10 +181,10 @@ fn records(
     })?;
     match meta.generation {
         generation if generation == wanted => {
-            if let Err(why) = records.leave_later(header.checkpoint_ver.get()) {
+            if let Err(why) = records.leave_later(&meta, header.checkpoint_ver.get()) {
                 let way =
                     "'medfs fsck --repair --nvram' mends that where it can, and nvram=discard gives them up";
-                return refuse(memory, format!("has {why}: {way}"));
+                return refuse(memory, format!("{why}: {way}"));
             }
             Ok(Pending::Records(records))
         }

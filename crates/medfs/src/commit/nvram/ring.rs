@@ -183,6 +183,7 @@ impl Ring {
             uuid: map.sb.uuid,
             generation: generation(map, previous, checkpoint),
             previous,
+            checkpoint: map.version_in_footers(),
             update: update + 1,
             first: RING_START,
             sequence: 1,
@@ -267,7 +268,9 @@ impl Ring {
         if let Some(meta) = &mut state.meta
             && meta.sequence != state.sequence
         {
-            let next = Meta { first: state.next, sequence: state.sequence, update: meta.update + 1, ..*meta };
+            let checkpoint = map.version_in_footers();
+            let (first, sequence, update) = (state.next, state.sequence, meta.update + 1);
+            let next = Meta { first, sequence, update, checkpoint, ..*meta };
             match write_meta(&*self.memory, &next) {
                 Ok(()) => {
                     *meta = next;

@@ -78,9 +78,21 @@ pub(super) struct ChainFile {
     /// First and last fsynced inode block with the dentry mark.
     pub(super) first_dentry: Option<usize>,
     pub(super) last_dentry: Option<usize>,
+    /// Records in NVRAM hold pages or nodes of it.
+    is_in_records: bool,
 }
 
 impl ChainFile {
+    /// Whether an fsync of it, or one that took it along, had completed.
+    pub(super) fn is_fsynced(&self) -> bool {
+        self.last_fsync.is_some() || self.is_in_records
+    }
+
+    /// Whether records in NVRAM hold something of it.
+    pub(super) fn is_in_records(&self) -> bool {
+        self.is_in_records
+    }
+
     /// A link that is its inode says that its name is new.
     fn is_named_at(&mut self, at: usize) {
         self.first_dentry.get_or_insert(at);
@@ -417,11 +429,12 @@ impl Chain {
         }
         for (ino, at) in last_of {
             self.links[at].fsync = true;
-            self.files.entry(ino).or_default().last_fsync = Some(at);
+            let file = self.files.entry(ino).or_default();
+            (file.last_fsync, file.is_in_records) = (Some(at), true);
         }
         let after = self.links.len();
         for (ino, index, what) in pages {
-            self.files.entry(ino).or_default();
+            self.files.entry(ino).or_default().is_in_records = true;
             self.pages.push(PageChange { after, ino, index, what });
         }
         if !names.is_empty() {

@@ -76,6 +76,8 @@ struct Replay<'a> {
     pages: page::Journaled,
     records: &'a Records,
     recovered: Recovered,
+    /// See [`Replay::lacks_nodes`], once it was asked.
+    lacks_nodes: Option<bool>,
 }
 
 /// Where a mount finds what became durable. Mounting walks a list of sources, the oldest state first: each
@@ -178,7 +180,8 @@ impl RecoverySource for Fsynced {
             return Ok(true);
         }
         for (&ino, file) in &chain.files {
-            if file.first_dentry.is_some() || is_block(tree.nat.get(&tree.io, ino)?.addr) {
+            if file.first_dentry.is_some() || file.is_fsynced() || is_block(tree.nat.get(&tree.io, ino)?.addr)
+            {
                 return Ok(true);
             }
         }
@@ -234,6 +237,7 @@ fn replay(tree: &Tree, chain: &Chain, records: &Records) -> Result<Recovered> {
         pages: page::Journaled::default(),
         records,
         recovered: Recovered { unkept: chain.unkept, ..Recovered::default() },
+        lacks_nodes: None,
     };
     let op = tree.ops.shared();
     replay.load_inodes()?;
@@ -305,10 +309,24 @@ impl Replay<'_> {
             return Ok(Some(inode));
         }
         let Some(at) = file.first_dentry else {
+            if file.is_fsynced() && (file.is_in_records() || self.lacks_nodes()) {
+                let what = "none, but the file was fsynced since the checkpoint, and not as a new one";
+                return Err(FormatError::corrupt(Structure::NatEntry, ino, "block_addr", what).into());
+            }
             tracing::debug!(ino, "nodes of an unknown file are dropped");
             return Ok(None);
         };
         Ok(Some(self.make_inode(ino, &*self.read_link(at)?)?))
+    }
+
+    /// Whether the checkpoint counts other nodes than the NAT has, of which a part is lost then.
+    fn lacks_nodes(&mut self) -> bool {
+        let tree = self.tree;
+        *self.lacks_nodes.get_or_insert_with(|| {
+            let mut nodes = 0;
+            tree.nat.each(&tree.io, |_, _| nodes += 1);
+            nodes != tree.space.counts().valid_nodes
+        })
     }
 
     /// The node block of a link; of an entry, the node block that it stands for.

@@ -67,21 +67,23 @@ impl Records {
     }
 
     /// Leaves out the records that follow a later checkpoint than that of the volume, which is lost then: no end of
-    /// power takes a checkpoint away that records follow. `Err` says how many, where they are not given up.
-    pub(crate) fn leave_later(&mut self, checkpoint: u64) -> Result<(), String> {
+    /// power takes a checkpoint away that records follow, or that emptied the journal. `Err` says which of the two,
+    /// where the records are not given up.
+    pub(crate) fn leave_later(&mut self, meta: &Meta, checkpoint: u64) -> Result<(), String> {
         let is_later = |at: &u64| {
             let memory = self.memory.get(*at as usize..).unwrap_or_default();
             Record::parse(memory, *at).is_ok_and(|record| record.stamp.checkpoint as u32 > checkpoint as u32)
         };
         let later = self.starts.iter().filter(|at| is_later(at)).count();
-        if later == 0 {
-            return Ok(());
-        }
-        let what = format!("{later} records that follow a later checkpoint than the volume has");
+        let what = match later {
+            0 if meta.checkpoint as u32 <= checkpoint as u32 => return Ok(()),
+            0 => "was emptied by a later checkpoint than the volume has".into(),
+            _ => format!("has {later} records that follow a later checkpoint than the volume has"),
+        };
         match &mut self.on_damage {
             OnDamage::Refuse => Err(what),
             OnDamage::GiveUp { later, .. } => {
-                *later = Some(what);
+                *later = Some(format!("the NVRAM {what}"));
                 Ok(())
             }
         }

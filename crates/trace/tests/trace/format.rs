@@ -1,8 +1,6 @@
 //! The format: what is written is read, what is cut short is whole up to the cut, and nothing that is read harms.
 
-mod common;
-
-use common::{head, random_records, write_trace};
+use crate::common::{self, head, random_records, write_trace};
 use medfs_trace::format::{FRAME_HEAD, OPENING};
 use medfs_trace::record::{Content, Op, Record, Run};
 use medfs_trace::writer::pieces;

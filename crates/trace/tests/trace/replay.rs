@@ -1,8 +1,6 @@
 //! What was recorded is replayed as it was, on a volume and in a directory, and what is not as recorded is reported.
 
-mod common;
-
-use common::{Shared, volume};
+use crate::common::{self, Shared, volume};
 use medfs::{
     Caller, FallocateMode, FileKind, Files, ManualClock, NewFile, RenameFlags, SetAttr, Volume, XattrMode,
 };

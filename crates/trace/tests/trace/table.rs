@@ -1,8 +1,6 @@
 //! Traces as tables.
 
-mod common;
-
-use common::{random_records, write_trace};
+use crate::common::{random_records, write_trace};
 use medfs_trace::{Phase, TraceReader, export};
 
 fn trace() -> Vec<u8> {

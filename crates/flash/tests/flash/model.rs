@@ -1,9 +1,7 @@
 //! The translation layer against the reference model: every method, every profile, power cuts at every
 //! operation of the NAND.
 
-mod common;
-
-use common::{PAGES, Setup, World, random};
+use crate::common::{PAGES, Setup, World, random};
 use medfs_flash::{FTLS, Profile};
 
 fn env(name: &str, default: u64) -> u64 {

@@ -1,5 +1,5 @@
 //! What the tests of traces share.
-#![allow(dead_code, unreachable_pub)] // each test binary uses its part
+#![allow(unreachable_pub)] // of a test program
 
 use medfs::{Clock, FileKind, ManualClock, MountOptions, Timestamp, Volume};
 use medfs_device::MemDevice;

@@ -1,8 +1,6 @@
 //! Logs of other tools: what they say becomes operations, what they do not say is not made up, and no log harms.
 
-mod common;
-
-use common::{Shared, volume};
+use crate::common::{Shared, volume};
 use medfs::Files;
 use medfs_trace::import::{Format, import};
 use medfs_trace::record::{Op, Run};

@@ -52,7 +52,7 @@ fn child() {
 fn killed_after(path: &Path, sync: bool, rounds: u32, pause_us: u64) -> u32 {
     let name = format!("{}{}", if sync { "sync:" } else { "" }, path.display());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", "killed::child", "--ignored", "--nocapture"])
         .env(CHILD, name)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -1,8 +1,6 @@
 //! A trace much larger than memory is replayed in little of it.
 
-mod common;
-
-use common::{head, volume};
+use crate::common::{head, volume};
 use medfs::FileKind;
 use medfs_trace::record::{NewNode, Op, Record};
 use medfs_trace::replay::{Mismatches, Options, replay};

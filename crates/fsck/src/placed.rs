@@ -1,0 +1,120 @@
+//! Nodes, and blocks of data, that the node above them names in each other's places: a node's footer, and a block's
+//! summary, tell where each belongs.
+//!
+//! Nodes have no checksum, and on many volumes inodes have none either. Where several of what one node names say that
+//! other places of the same node are theirs, and those are free or left by others that say so, these places are right:
+//! one damaged node explains what would take as many damaged footers or summaries otherwise. A block of data that is
+//! alone in that may as well have a damaged summary, and stays.
+//!
+//! Invariant: nothing is moved to the place of what says that it is right there.
+
+use crate::finding::{Code, counted};
+use crate::judgement::Judgement;
+use crate::space::{Kind, Owner, recorded};
+use medfs_format::node::footer;
+use medfs_format::{Ino, Nid, is_block};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use zerocopy::little_endian::U32;
+
+/// Moves nodes to the places that they say are their own; `offset_of` gives those of the slots in the file. Whether one
+/// moved.
+pub(crate) fn put_nodes_in_their_places(
+    j: &mut Judgement<'_>,
+    ino: Ino,
+    nids: &mut [U32],
+    offset_of: impl Fn(usize) -> u32,
+    place: &str,
+) -> io::Result<bool> {
+    let mut strays = Vec::new();
+    for (slot, nid) in nids.iter().enumerate().filter(|(_, nid)| nid.get() != 0) {
+        if let Some(own) = own_offset(j, ino, nid.get())?.filter(|own| *own != offset_of(slot)) {
+            strays.push((slot, own));
+        }
+    }
+    if strays.is_empty() {
+        return Ok(false);
+    }
+    let slots: BTreeMap<u32, usize> = (0..nids.len()).map(|slot| (offset_of(slot), slot)).collect();
+    let strays = strays.into_iter().filter_map(|(from, own)| Some((from, *slots.get(&own)?)));
+    let moves = moves(strays, |slot| nids[slot].get() == 0);
+    if moves.is_empty() {
+        return Ok(false);
+    }
+    apply(&moves, nids);
+    let nodes = counted(moves.len() as u64, "node");
+    let text = format!("{place}: {nodes} named in other places of the file than their footers say");
+    j.findings.add(Code::AddressMissing, text);
+    Ok(true)
+}
+
+/// Moves blocks to the slots of the same node that their summaries name; `first` is the first slot. Whether some moved.
+pub(crate) fn put_blocks_in_their_places(
+    j: &mut Judgement<'_>,
+    addrs: &mut [U32],
+    first: Owner,
+    place: &str,
+) -> io::Result<bool> {
+    let mut strays = Vec::new();
+    for (slot, addr) in addrs.iter().enumerate().filter(|(_, addr)| is_block(addr.get())) {
+        let addr = addr.get();
+        if !j.image.g.in_main(addr) {
+            continue;
+        }
+        let Some(summary) = recorded(&mut j.image, addr, Kind::Data)? else { continue };
+        let to = usize::from(summary.ofs_in_node.get()).wrapping_sub(first.ofs_in_node.into());
+        let is_near = to != slot && to < addrs.len() && first.behind(to).is_now_of(&summary);
+        if is_near && !j.space.is_claimed(&j.image.g, addr) && j.image.is_valid(addr)? {
+            strays.push((slot, to));
+        }
+    }
+    let moves = moves(strays.into_iter(), |slot| addrs[slot].get() == 0);
+    if moves.len() < 2 {
+        return Ok(false);
+    }
+    apply(&moves, addrs);
+    let blocks = counted(moves.len() as u64, "block");
+    let text = format!("{place}: {blocks} named in other slots of the node than their summaries say");
+    j.findings.add(Code::AddressMissing, text);
+    Ok(true)
+}
+
+/// Which slot each place takes its content from: those of `strays`, from a slot to another one, whose place is empty or
+/// left by one that moves too.
+fn moves(
+    strays: impl Iterator<Item = (usize, usize)>,
+    is_empty: impl Fn(usize) -> bool,
+) -> BTreeMap<usize, usize> {
+    let mut moves = BTreeMap::new();
+    for (from, to) in strays {
+        if moves.insert(to, from).is_some() {
+            return BTreeMap::new(); // two say that it is theirs
+        }
+    }
+    loop {
+        let (before, leaving) = (moves.len(), moves.values().copied().collect::<BTreeSet<_>>());
+        moves.retain(|to, _| is_empty(*to) || leaving.contains(to));
+        if moves.len() == before {
+            return moves;
+        }
+    }
+}
+
+fn apply(moves: &BTreeMap<usize, usize>, slots: &mut [U32]) {
+    let moved: Vec<(usize, U32)> = moves.iter().map(|(to, from)| (*to, slots[*from])).collect();
+    moves.values().for_each(|from| slots[*from] = 0.into());
+    moved.into_iter().for_each(|(to, content)| slots[to] = content);
+}
+
+/// The place in the file that a node of it says is its own; `None` of what is none, or was come to elsewhere.
+fn own_offset(j: &mut Judgement<'_>, ino: Ino, nid: Nid) -> io::Result<Option<u32>> {
+    if !j.image.g.is_nid(nid) || nid == ino || j.space.nid_reached(nid) {
+        return Ok(None);
+    }
+    let addr = j.image.nat(nid)?.block_addr.get();
+    if !j.image.g.in_main(addr) {
+        return Ok(None);
+    }
+    let at = *footer(j.image.cache.get(addr)?);
+    Ok(((at.nid.get(), at.ino.get()) == (nid, ino)).then(|| at.node_offset()))
+}
