@@ -171,7 +171,11 @@ fn open(dev: Arc<dyn BlockDevice>, recover: Recover) -> medfs::Result<Engine> {
 }
 
 fn shows(dev: &MemDevice, recover: Recover) -> Result<Model, String> {
-    let volume = open(Arc::new(dev.snapshot()), recover).map_err(|e| e.to_string())?;
+    shows_with(dev, MountOptions { recover, ..MountOptions::default() })
+}
+
+fn shows_with(dev: &MemDevice, options: MountOptions) -> Result<Model, String> {
+    let volume = Engine::open(Arc::new(dev.snapshot()), options, test_clock()).map_err(|e| e.to_string())?;
     observe(&volume)
 }
 
@@ -292,8 +296,12 @@ impl Volume {
         for header in [start, start + blocks - 1] {
             without.write(header.into(), &[&Block::ZERO], META).expect("memory");
         }
-        let shown = [Recover::All, Recover::Nothing].map(|recover| guarded(|| shows(&without, recover)));
-        self.by_other_pack = shown.into_iter().filter_map(Result::ok).collect();
+        // A mount that may write refuses such a volume.
+        let shown = [Recover::All, Recover::Nothing].map(|recover| {
+            let options = MountOptions { recover, read_only: true, ..MountOptions::default() };
+            guarded(|| shows_with(&without, options))
+        });
+        self.by_other_pack = shown.into_iter().map(|shown| shown.expect("read-only it opens")).collect();
         heads[in_force].clone().expect("a sound volume has one")
     }
 
