@@ -7,6 +7,7 @@
 use crate::abi::InHeader;
 use medfs::Ino;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 thread_local! {
@@ -17,6 +18,14 @@ thread_local! {
 /// Notes what the request is about that this thread serves: an error that it meets is told of that.
 pub(crate) fn is_about(ino: Option<Ino>) {
     SUBJECT.set(ino);
+}
+
+/// Errors of the device or of damage that requests of this process ended with.
+static DAMAGE_MET: AtomicU64 = AtomicU64::new(0);
+
+/// How often a request met an error of the device or of damage.
+pub(crate) fn damage_met() -> u64 {
+    DAMAGE_MET.load(Ordering::Relaxed)
 }
 
 /// A Linux error number (positive).
@@ -44,6 +53,7 @@ impl From<medfs::Error> for Errno {
     fn from(error: medfs::Error) -> Errno {
         use medfs::Error::{Corrupt, Io};
         if matches!(error, Io(_) | Corrupt(_)) {
+            DAMAGE_MET.fetch_add(1, Ordering::Relaxed);
             let subject = SUBJECT.get();
             tracing::error!(
                 ino = subject,

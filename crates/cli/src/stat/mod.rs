@@ -115,6 +115,10 @@ fn mounted(args: &StatArgs) -> Result<()> {
         let ok = hint(format_args!("medfs power ok {}", quote::path(&args.target)));
         outln!("  power may fail: fsyncs are durable before they return, until {ok}");
     }
+    if let Some(met) = stats["damage_met"].as_u64().filter(|met| *met > 0) {
+        let met = words::count(met, "operation");
+        outln!("  {met} failed on damage: 'medfs help damaged' says what to do, and the log which files");
+    }
     outln!("{}", report::Report::of(&stats, &derived).trim_end());
     Ok(())
 }

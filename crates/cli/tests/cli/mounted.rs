@@ -400,3 +400,28 @@ fn the_demo_shows_journal_modes_as_people_use_them_and_repeats() {
         assert!((flushes(first) - flushes(second)).abs() <= 8, "{first} {second}");
     }
 }
+
+/// An owner who goes on writing to a damaged volume learned of it from the log alone, which had the colours of a terminal.
+#[test]
+fn a_mounted_volume_says_that_operations_failed_on_damage() {
+    if !can_mount() {
+        return;
+    }
+    let s = crate::damaged::volume();
+    for block in crate::damaged::blocks(&s.image(), |block| crate::damaged::is_inode(block, "c")) {
+        crate::boot::patch(&s.image(), block, 0, &[0; 4096]);
+    }
+    let dir = s.path("mnt");
+    fs::create_dir_all(&dir).unwrap();
+    let log = s.path("log");
+    medfs().args(["mount", "--log"]).args([&log, &s.image(), &dir]).assert().success();
+    let mounted = Mounted(dir.clone());
+    let stat = || String::from_utf8(medfs().arg("stat").arg(&dir).output().unwrap().stdout).unwrap();
+    assert!(!stat().contains("failed on damage"));
+    assert_eq!(fs::read(dir.join("c")).unwrap_err().raw_os_error(), Some(117));
+    let text = stat();
+    assert!(text.contains("failed on damage: 'medfs help damaged' says what to do"), "{text}");
+    drop(mounted);
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("an operation on a file failed") && !log.contains('\x1b'), "{log}");
+}

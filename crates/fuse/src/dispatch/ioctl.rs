@@ -4,7 +4,7 @@ use super::context::{ACCESS_MODE, Context, Done};
 use crate::abi::{FsXattr, IOCTL_DIR, IoctlIn, IoctlOut, TrimRange};
 use crate::control::{self, STATS_PAGE_SIZE, StatsPage};
 use crate::credentials::{Capability, Credentials};
-use crate::request::{Errno, Reply, Request};
+use crate::request::{Errno, Reply, Request, damage_met};
 use crate::worker_pool::WorkerPool;
 use medfs::ars::FileStats;
 use medfs::{Attr, FileFlags, FileKind, Ino, Volume};
@@ -98,6 +98,7 @@ impl Statistics {
         let mut stats = serde_json::to_value(stats).map_err(|_| Errno::IO)?;
         // Who unmounts it waits for this process.
         stats["process"] = std::process::id().into();
+        stats["damage_met"] = damage_met().into();
         if let Some(gone) = self.image.as_ref().and_then(ImageFile::gone) {
             stats["image"] = gone.word().into();
         }
