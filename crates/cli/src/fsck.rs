@@ -160,6 +160,7 @@ fn mend(args: &FsckArgs, dev: target::Target) -> Result<u8> {
     if !args.json {
         findings::print(&found, args.verbose);
         print_costs(&found);
+        tell_unused_memory(args, &found);
     }
     if let Some((why, advice)) = refused {
         let code = exit::FSCK_ERRORS_LEFT;
@@ -217,6 +218,13 @@ fn leave_to_mount(args: &FsckArgs, found: &Report) -> Result<u8> {
         }
     }
     Ok(exit::SUCCESS)
+}
+
+/// Says that a memory was named which the volume does not need.
+fn tell_unused_memory(args: &FsckArgs, found: &Report) {
+    if let Some(place) = args.nvram.as_ref().filter(|_| !waits_for_memory(found)) {
+        outln!("{}: no fsyncs of it lie in an NVRAM: {place} is not used", args.image.display());
+    }
 }
 
 /// Why a volume is left as it is, and what helps.

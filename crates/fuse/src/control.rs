@@ -200,6 +200,8 @@ pub fn unmount_lazy(dir: &Path) -> Result<()> {
 /// Whether the daemon of what is mounted on a directory is gone.
 pub fn is_abandoned(dir: &Path) -> bool {
     let gone = [libc::ENOTCONN, libc::ECONNABORTED];
-    let error = std::fs::metadata(dir).err().and_then(|error| error.raw_os_error());
-    error.is_some_and(|error| gone.contains(&error))
+    let metadata = std::fs::metadata(dir).err().and_then(|error| error.raw_os_error());
+    // The kernel may know the attributes without asking.
+    let statfs = rustix::fs::statfs(dir).err().map(|error| error.raw_os_error());
+    metadata.or(statfs).is_some_and(|error| gone.contains(&error))
 }

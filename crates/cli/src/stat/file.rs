@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 pub(super) fn run(args: &StatArgs) -> Result<()> {
+    std::fs::metadata(&args.target).with_context(|| format!("cannot access {}", args.target.display()))?;
     let text = medfs_fuse::control::file_stats_json(&args.target)?;
     let stats: Value = serde_json::from_str(&text).context("the daemon's answer is not JSON")?;
     if args.json {

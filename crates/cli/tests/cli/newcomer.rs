@@ -511,3 +511,18 @@ fn copies_come_before_repairs() {
         );
     }
 }
+
+#[test]
+fn a_compressed_image_and_a_memory_that_is_not_needed_are_named_as_such() {
+    let s = Scratch::with_volume("64M");
+    let mut gz = vec![0; 1 << 16];
+    gz[..4].copy_from_slice(&[0x1f, 0x8b, 8, 0]);
+    fs::write(s.path("card.img.gz"), gz).unwrap();
+    let text = error(1, medfs().arg("ls").arg(s.path("card.img.gz")));
+    assert!(text.contains("is compressed (gz): decompress it first"), "{text}");
+    fs::write(s.path("nvram"), vec![0; 1 << 20]).unwrap();
+    let out =
+        medfs().args(["fsck", "--repair", "--nvram"]).args([s.path("nvram"), s.image()]).assert().code(0);
+    let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();
+    assert!(text.contains("nvram is not used"), "{text}");
+}
