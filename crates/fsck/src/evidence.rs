@@ -146,7 +146,7 @@ impl Judgement<'_> {
         let was = footer.nid.get();
         if self.image.nat_changes.get(&was).is_some_and(|entry| entry.block_addr.get() == addr) {
             // It was taken for that one, which is lost.
-            lead_back(&mut self.image, was);
+            lead_back(&mut self.image, was)?;
         }
         self.findings.add(
             Code::NodeFooter,

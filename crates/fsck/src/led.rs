@@ -42,7 +42,7 @@ pub(crate) fn is_of_another(j: &mut Judgement<'_>, ino: Ino, block: &Block, plac
     if j.image.nat(other)?.block_addr.get() != addr {
         return Ok(false);
     }
-    lead_back(&mut j.image, ino);
+    lead_back(&mut j.image, ino)?;
     let text = format!("{place}: block {addr} says that it is inode {ino}, but is inode {other}");
     j.findings.add(Code::NodeFooter, text);
     Ok(true)

@@ -66,7 +66,9 @@ impl Judgement<'_> {
             return Ok(None);
         }
         if nid == ino && is_of_another(self, ino, &block, place)? {
-            return Ok(None);
+            // There may be another block of this number.
+            let has_rival = self.image.nat_changes.contains_key(&nid);
+            return if has_rival { self.node(nid, ino, code, place) } else { Ok(None) };
         }
         if entry.ino.get() != ino {
             self.findings.add(

@@ -90,10 +90,15 @@ impl Stray {
     }
 }
 
-/// Lets the NAT lead nowhere any more where only a node that is none of that number did.
-pub(crate) fn lead_back(image: &mut Image<'_>, nid: Nid) {
+/// Lets the NAT lead to the other node of a number, where there is one, and otherwise nowhere: the one that it was made
+/// to lead to is none of that number.
+pub(crate) fn lead_back(image: &mut Image<'_>, nid: Nid) -> io::Result<()> {
     image.nat_changes.remove(&nid);
     look_again(image);
+    match image.strays.rival(nid) {
+        Some((rival, _)) => image.lead_to(nid, rival),
+        None => Ok(()),
+    }
 }
 
 /// Forgets what was found of lost files and of what nobody names: other nodes count now.

@@ -401,7 +401,8 @@ fn the_demo_shows_journal_modes_as_people_use_them_and_repeats() {
     }
 }
 
-/// An owner who goes on writing to a damaged volume learned of it from the log alone, which had the colours of a terminal.
+/// An owner who goes on writing to a damaged volume learned of it from the log alone, which had the colours of a
+/// terminal.
 #[test]
 fn a_mounted_volume_says_that_operations_failed_on_damage() {
     if !can_mount() {
