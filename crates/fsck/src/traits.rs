@@ -14,7 +14,7 @@ use medfs_format::quota;
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::weigh::{Wanted, ask_inodes};
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry};
-use medfs_format::{Ino, crc};
+use medfs_format::{BlockAddr, Ino, Nid, crc};
 use std::io;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -92,7 +92,7 @@ fn most_have_extra(image: &mut Image<'_>) -> io::Result<bool> {
 }
 
 impl Traits {
-    /// Those of all inodes that the NAT leads to, with what was found without it.
+    /// Those of all inodes that the NAT leads to, with what was found without it, removed files' too.
     fn of(image: &mut Image<'_>) -> io::Result<Traits> {
         let mut traits = Traits {
             features: Feature::empty(),
@@ -103,19 +103,29 @@ impl Traits {
         };
         for index in 0..image.g.nat_blocks() {
             for (nid, entry) in image.nodes_in(index)? {
-                let addr = entry.block_addr.get();
-                if entry.ino.get() != nid || !image.g.in_main(addr) {
-                    continue;
-                }
-                let block = image.cache.read(addr)?;
-                let f = footer(&block);
-                if (f.nid.get(), f.ino.get()) == (nid, nid) {
-                    traits.add(block.view());
-                    traits.see_quota(image, nid, block.view())?;
+                if entry.ino.get() == nid {
+                    traits.see(image, nid, entry.block_addr.get())?;
                 }
             }
         }
+        for (nid, addr) in image.doubtful() {
+            traits.see(image, nid, addr)?;
+        }
         Ok(traits)
+    }
+
+    /// Notes what the inode in a block has, where that is the one of this number.
+    fn see(&mut self, image: &mut Image<'_>, nid: Nid, addr: BlockAddr) -> io::Result<()> {
+        if !image.g.in_main(addr) {
+            return Ok(());
+        }
+        let block = image.cache.read(addr)?;
+        let f = footer(&block);
+        if (f.nid.get(), f.ino.get()) == (nid, nid) {
+            self.add(block.view());
+            self.see_quota(image, nid, block.view())?;
+        }
+        Ok(())
     }
 
     /// Notes a quota file: one of the first inodes that `mkfs` makes.

@@ -370,6 +370,8 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("plain", 95000473),
         // A footer of another inode, which the NAT was made to lead to: the right one was left out.
         ("plain, crashed", 140000879),
+        // Both superblocks and the journals: of what the NAT leads to then no inode tells that there are deltas.
+        ("deltas", 140002675),
         // A footer of a lost inode, an entry cut in two, and more names than an inode counts.
         ("tree-plain", 80000166),
         ("tree-plain", 80000989),

@@ -113,6 +113,14 @@ fn a_newer_checkpoint_that_is_not_shown_is_told_with_the_salvage() {
         let looks = "'medfs get --salvage image DIRECTORY' also looks for what is newer";
         assert!(text.contains("is destroyed") && text.contains(looks), "{words}: {text}");
     }
+    // The first checkpoint of a mount would make the loss final.
+    let before = fs::read(s.image()).unwrap();
+    fs::create_dir(s.path("dir")).unwrap();
+    if can_mount() {
+        let text = says(&s, 32, "mount image dir");
+        assert!(text.contains("the newer one is destroyed") && text.contains("get --salvage"), "{text}");
+    }
+    assert!(fs::read(s.image()).unwrap() == before);
 }
 
 #[test]

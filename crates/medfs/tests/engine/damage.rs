@@ -247,3 +247,31 @@ fn a_bad_name_hides_no_other_one() {
         assert!(v.stats().damage_passed > 0);
     }
 }
+
+/// A mount that may write would make the loss of what the journals had final; one that may not shows the rest.
+#[test]
+fn a_volume_whose_compact_summaries_are_zeros_is_only_read() {
+    for base in bases() {
+        let device = Arc::new(base);
+        let v = open_device(&device, "");
+        let old = file(&v, v.root(), "old");
+        write(&v, old, 0, &page(1));
+        v.sync().expect("sync");
+        drop(v);
+        let superblock = read_block(&*device, 0).expect("memory");
+        let geometry = RawSuperblock::in_block(&superblock).validate().expect("a volume");
+        let header = |pack| {
+            let block = read_block(&*device, geometry.cp_pack(pack).into()).expect("memory");
+            RawCheckpoint::in_block(&block).clone()
+        };
+        let pack = usize::from(header(1).checkpoint_ver.get() > header(0).checkpoint_ver.get());
+        let at = u64::from(geometry.cp_pack(pack) + header(pack).cp_pack_start_sum.get());
+        device.write(at, &[&Block::ZERO], META).expect("memory");
+        let error = refusal(device.snapshot());
+        assert!(error.contains("field summaries is wrong"), "{error}");
+        let written = device.written();
+        let v = open_device(&device, "ro");
+        assert!(names(&v, v.root()).len() < 9);
+        assert_eq!(device.written(), written, "nothing is written");
+    }
+}

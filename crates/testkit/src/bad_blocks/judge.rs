@@ -109,7 +109,11 @@ impl Volume {
                 _ => return false,
             }
         }
+        // Pages that are only reserved leave nothing.
+        let is_struck = |block: &u64| hits.iter().any(|(target, _)| target.block == *block);
+        let has_more = own.iter().any(|block| !self.inodes.contains_key(block) && !is_struck(block));
         is_lost
+            && has_more
             && inode.kind == FileKind::Regular
             && self.spread.contains(&inode.ino)
             && self.is_division_known(inode, hits)
