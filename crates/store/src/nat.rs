@@ -144,11 +144,30 @@ impl Nat {
 
     /// Walks all entries that are in use, which reads the whole table; one that cannot be read is passed over.
     pub fn each(&self, io: &Io, mut found: impl FnMut(Nid, NatEntry)) {
-        for nid in self.geo.root_ino..self.geo.max_nid() {
-            match self.peek(io, nid) {
-                Ok(entry) if entry.addr != NULL_ADDR && self.geo.is_nid(nid) => found(nid, entry),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(nid, %error, "an entry of the NAT cannot be read"),
+        // What differs from the table, so that of its blocks none is asked for each number.
+        let known: BTreeMap<Nid, NatEntry> =
+            self.state.lock().cache.iter().map(|(&nid, &e)| (nid, e)).collect();
+        for index in 0..self.geo.nat_blocks() {
+            let (pending, addr) = {
+                let state = self.state.lock();
+                (state.pending.get(&index).cloned(), self.block_addr(&state, index))
+            };
+            let read = pending.map_or_else(|| io.read(addr).map(|block| Arc::new(*block)), Ok);
+            if let Err(error) = &read {
+                tracing::debug!(index, %error, "a block of the NAT cannot be read");
+            }
+            let block = read.unwrap_or_else(|_| Arc::new(Block::ZERO));
+            for (nid, raw) in (index * ENTRIES_PER_BLOCK as u32..).zip(&block.view::<RawNatBlock>().entries) {
+                let known = known.get(&nid).copied();
+                let is_used =
+                    known.map_or(raw.block_addr.get() != NULL_ADDR, |entry| entry.addr != NULL_ADDR);
+                if !is_used || !self.geo.is_nid(nid) {
+                    continue;
+                }
+                match known.map_or_else(|| parse(&self.geo, nid, raw), Ok) {
+                    Ok(entry) => found(nid, entry),
+                    Err(error) => tracing::debug!(nid, %error, "an entry of the NAT is wrong"),
+                }
             }
         }
     }
