@@ -382,6 +382,24 @@ fn groups_of_any_damage_that_once_cost_files() {
     strike_known(&known, &Damage::ALL);
 }
 
+/// Groups of the same that cost a file, or a part of one, still.
+#[test]
+#[ignore = "each of them is a fault of the repair, or of what is expected of it, that is not mended yet"]
+fn groups_of_any_damage_that_still_cost_files() {
+    let known = [
+        ("crash-orphans", 140003984),
+        // The inode of a file comes back as of an older time where the journals cannot be read, and SIT is older.
+        ("crash-rename", 140000211),
+        // An older sector of an inode names the second block of a file whose inode is lost.
+        ("crash-rename", 140001219),
+        ("crash-roll-forward-features", 140003526),
+        // The size of a compressed file whose inode has an older sector.
+        ("tree-compressed", 140000265),
+        ("tree-compressed", 140004484),
+    ];
+    strike_known(&known, &Damage::ALL);
+}
+
 /// Lost inodes of files with blocks or nodes beside them, of some volumes: the files are repaired, and brought off.
 /// `MEDFS_BLOCKS` is how many of each volume, then of all.
 #[test]
