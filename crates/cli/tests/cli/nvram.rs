@@ -6,16 +6,24 @@ use crate::damaged::{blocks, is_inode};
 use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, open_with_nvram};
 use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
 fn opened(image: &Path, memory: &Path) -> Volume {
-    let device = Arc::new(
-        FileDevice::open(image, FileOptions { access: Access::ReadWrite, ..FileOptions::default() })
-            .expect("the image opens"),
-    );
+    // A program that another test starts has our files for a moment, and with them the lock.
+    let until = Instant::now() + Duration::from_secs(20);
+    let device = loop {
+        match FileDevice::open(image, FileOptions { access: Access::ReadWrite, ..FileOptions::default() }) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => break Arc::new(opened.expect("the image opens")),
+        }
+    };
     let nvram = Arc::new(FileNvram::open(memory, 0, None, false).expect("the memory opens"));
     open_with_nvram(device, nvram, MountOptions::default(), Arc::new(SystemClock)).expect("mounts")
 }
