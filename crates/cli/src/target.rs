@@ -354,11 +354,12 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!("{path} holds no F2FS volume: make one with {}", hint(format_args!("medfs mkfs {word}")))
         }
-        None if compressed(&blocks[0]).is_some() => {
-            let by = compressed(&blocks[0]).unwrap_or_default();
-            bail!("{path} is compressed ({by}): decompress it first, and name the image that comes out")
-        }
-        None => bail!("{path} holds no F2FS volume; {IS_IT_THE_RIGHT_ONE}"),
+        None => match compressed(&blocks[0]) {
+            Some(by) => {
+                bail!("{path} is compressed ({by}): decompress it first, and name the image that comes out")
+            }
+            None => bail!("{path} holds no F2FS volume; {IS_IT_THE_RIGHT_ONE}"),
+        },
     }
 }
 

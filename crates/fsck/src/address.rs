@@ -204,15 +204,20 @@ fn is_of_file(j: &mut Judgement<'_>, ino: Ino, nid: Nid) -> io::Result<bool> {
 
 /// Whether a node that nothing led to yet says that it is at this place of the file.
 fn is_at(j: &mut Judgement<'_>, ino: Ino, nid: Nid, offset: u32) -> io::Result<bool> {
+    Ok(own_offset(j, ino, nid)? == Some(offset))
+}
+
+/// The place in the file that a node of it says is its own; `None` of what is none, or was come to elsewhere.
+pub(crate) fn own_offset(j: &mut Judgement<'_>, ino: Ino, nid: Nid) -> io::Result<Option<u32>> {
     if !j.image.g.is_nid(nid) || nid == ino || j.space.nid_reached(nid) {
-        return Ok(false);
+        return Ok(None);
     }
     let addr = j.image.nat(nid)?.block_addr.get();
     if !j.image.g.in_main(addr) {
-        return Ok(false);
+        return Ok(None);
     }
     let at = *footer(j.image.cache.get(addr)?);
-    Ok((at.nid.get(), at.ino.get(), at.node_offset()) == (nid, ino, offset))
+    Ok(((at.nid.get(), at.ino.get()) == (nid, ino)).then(|| at.node_offset()))
 }
 
 /// Whether the summary of a block is known, and names this slot.

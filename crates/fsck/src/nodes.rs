@@ -145,7 +145,7 @@ impl Judgement<'_> {
         if own != offset {
             self.findings.add(
                 Code::NodeFooter,
-                format!("{place}: node {nid} has offset {own} in its file, expected {offset}",),
+                format!("{place}: node {nid} has offset {own} in its file, expected {offset}"),
             );
             footer.set_node_offset(offset);
             if (own ^ offset).count_ones() > 1 {

@@ -8,11 +8,11 @@
 //!
 //! Invariant: nothing is moved to the place of what says that it is right there.
 
+use crate::address::own_offset;
 use crate::finding::{Code, counted};
 use crate::judgement::Judgement;
 use crate::space::{Kind, Owner, recorded};
-use medfs_format::node::footer;
-use medfs_format::{Ino, Nid, is_block};
+use medfs_format::{Ino, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use zerocopy::little_endian::U32;
@@ -104,17 +104,4 @@ fn apply(moves: &BTreeMap<usize, usize>, slots: &mut [U32]) {
     let moved: Vec<(usize, U32)> = moves.iter().map(|(to, from)| (*to, slots[*from])).collect();
     moves.values().for_each(|from| slots[*from] = 0.into());
     moved.into_iter().for_each(|(to, content)| slots[to] = content);
-}
-
-/// The place in the file that a node of it says is its own; `None` of what is none, or was come to elsewhere.
-fn own_offset(j: &mut Judgement<'_>, ino: Ino, nid: Nid) -> io::Result<Option<u32>> {
-    if !j.image.g.is_nid(nid) || nid == ino || j.space.nid_reached(nid) {
-        return Ok(None);
-    }
-    let addr = j.image.nat(nid)?.block_addr.get();
-    if !j.image.g.in_main(addr) {
-        return Ok(None);
-    }
-    let at = *footer(j.image.cache.get(addr)?);
-    Ok(((at.nid.get(), at.ino.get()) == (nid, ino)).then(|| at.node_offset()))
 }

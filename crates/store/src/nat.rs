@@ -145,8 +145,7 @@ impl Nat {
     /// Walks all entries that are in use, which reads the whole table; one that cannot be read is passed over.
     pub fn each(&self, io: &Io, mut found: impl FnMut(Nid, NatEntry)) {
         // What differs from the table, so that of its blocks none is asked for each number.
-        let known: BTreeMap<Nid, NatEntry> =
-            self.state.lock().cache.iter().map(|(&nid, &e)| (nid, e)).collect();
+        let known = self.state.lock().cache.clone();
         for index in 0..self.geo.nat_blocks() {
             let (pending, addr) = {
                 let state = self.state.lock();

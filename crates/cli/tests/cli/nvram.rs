@@ -1,31 +1,30 @@
 //! `medfs nvram`: a memory is made ready, holds fsyncs of a volume whose daemon was killed, and is shown and checked.
 
 use crate::boot::patch;
-use crate::common::{error, medfs};
+use crate::common::{error, medfs, open};
 use crate::damaged::{blocks, is_inode};
 use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, open_with_nvram};
-use medfs_device::{Access, FileDevice, FileNvram, FileOptions};
+use medfs_device::FileNvram;
 use serde_json::Value;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
 fn opened(image: &Path, memory: &Path) -> Volume {
-    // A program that another test starts has our files for a moment, and with them the lock.
-    let until = Instant::now() + Duration::from_secs(20);
-    let device = loop {
-        match FileDevice::open(image, FileOptions { access: Access::ReadWrite, ..FileOptions::default() }) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            opened => break Arc::new(opened.expect("the image opens")),
-        }
-    };
     let nvram = Arc::new(FileNvram::open(memory, 0, None, false).expect("the memory opens"));
-    open_with_nvram(device, nvram, MountOptions::default(), Arc::new(SystemClock)).expect("mounts")
+    open_with_nvram(Arc::new(open(image)), nvram, MountOptions::default(), Arc::new(SystemClock))
+        .expect("mounts")
+}
+
+/// A new volume and a memory that is ready for it, in a directory of their own.
+fn card_with_memory() -> (TempDir, [PathBuf; 2]) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    (dir, [image, memory])
 }
 
 /// Flips a bit of the only place where a file has these bytes.
@@ -129,10 +128,8 @@ fn what_is_no_memory_is_left_alone() {
 /// A block that a record starts from changed: `check` says so, and a repair gives up that page alone.
 #[test]
 fn a_repair_replays_a_memory_and_gives_up_what_is_not_what_it_was() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let [image, memory, undo] = ["card.img", "nvram", "undo"].map(|name| dir.path().join(name));
-    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
-    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let (dir, [image, memory]) = card_with_memory();
+    let undo = dir.path().join("undo");
     let page = |n: u64| -> Vec<u8> {
         (0..512u64).flat_map(|k| (k * 8 + n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect()
     };
@@ -185,10 +182,7 @@ fn lose_inode(image: &Path, name: &str) {
 /// file is lost.
 #[test]
 fn a_damaged_volume_is_repaired_before_its_fsyncs_are_replayed_from_a_memory() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
-    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
-    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let (_dir, [image, memory]) = card_with_memory();
     let v = opened(&image, &memory);
     let files = ["lost", "kept"].map(|name| v.create(v.root(), name.as_bytes(), &NEW).expect("made").ino);
     for ino in files {
@@ -234,10 +228,7 @@ fn a_damaged_volume_is_repaired_before_its_fsyncs_are_replayed_from_a_memory() {
 /// passed by, the memory was emptied, and nothing was left to rebuild the entries from.
 #[test]
 fn lost_entries_of_the_nat_cost_no_fsync_in_a_memory() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
-    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
-    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let (_dir, [image, memory]) = card_with_memory();
     let v = opened(&image, &memory);
     let files = ["one", "two"].map(|name| v.create(v.root(), name.as_bytes(), &NEW).expect("made").ino);
     for ino in files {
@@ -273,10 +264,7 @@ fn lost_entries_of_the_nat_cost_no_fsync_in_a_memory() {
 /// A power cut with `nvram=` is no damage: the mount at boot has the memory.
 #[test]
 fn a_check_at_boot_leaves_fsyncs_in_a_memory_to_the_mount() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let [image, memory] = ["card.img", "nvram"].map(|name| dir.path().join(name));
-    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
-    medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
+    let (_dir, [image, memory]) = card_with_memory();
     crashed(&image, &memory);
     let before = std::fs::read(&image).expect("the image");
     let check = medfs().args(["fsck", "-p"]).arg(&image).assert().code(0);
