@@ -432,23 +432,23 @@ pub(crate) fn is_ready(daemon: &mut Child) -> Result<bool> {
     Ok(line.trim_end() == READY)
 }
 
-/// Tells the first process, and lets go of its terminal: messages go to the log file or to the system's log
-/// from now on.
+/// Lets go of the terminal, and tells the first process: messages go to the log file or to the system's log
+/// before anybody can use the mount.
 fn announce(args: &MountArgs) -> Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let log = match &args.log {
         Some(path) => File::options().create(true).append(true).open(path)?,
         None => null.try_clone()?,
     };
-    let mut out = std::io::stdout();
-    // Nobody may be waiting any more; the mount stands all the same.
-    let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
-    rustix::stdio::dup2_stdout(&log)?;
-    rustix::stdio::dup2_stderr(&log)?;
+    let mut waiting = File::from(rustix::io::dup(std::io::stdout())?);
     match args.log {
         Some(_) => crate::log::to_file(),
         None => crate::log::to_system(),
     }
+    rustix::stdio::dup2_stdout(&log)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    // Nobody may be waiting any more; the mount stands all the same.
+    let _ = writeln!(waiting, "{READY}");
     Ok(())
 }
 

@@ -8,11 +8,11 @@
 //!
 //! Invariant: nothing is moved to the place of what says that it is right there.
 
-use crate::address::own_offset;
+use crate::address::{home, own_offset};
 use crate::finding::{Code, counted};
 use crate::judgement::Judgement;
 use crate::space::{Kind, Owner, recorded};
-use medfs_format::{Ino, is_block};
+use medfs_format::{BlockAddr, Ino, NULL_ADDR, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use zerocopy::little_endian::U32;
@@ -48,20 +48,49 @@ pub(crate) fn put_nodes_in_their_places(
     Ok(true)
 }
 
-/// Moves blocks to the slots of the same node that their summaries name; `first` is the first slot. Whether some moved.
+/// What the summaries of blocks say of the slots of a node that name them.
+pub(crate) struct Placed {
+    /// Of each slot, the block whose summary names it.
+    sure: Vec<BlockAddr>,
+    /// Whether some blocks moved.
+    pub(crate) moved: bool,
+}
+
+impl Placed {
+    /// The block of a slot that names `addr`, and what is known of its owner ([`home`]).
+    pub(crate) fn home(
+        &self,
+        j: &mut Judgement<'_>,
+        (slot, owner): (usize, Owner),
+        page: u64,
+        addr: BlockAddr,
+        place: &str,
+    ) -> io::Result<(BlockAddr, Owner)> {
+        match self.sure[slot] == addr {
+            true => Ok((addr, owner.known())),
+            false => home(j, owner, page, addr, place),
+        }
+    }
+}
+
+/// Moves blocks to the slots of the same node that their summaries name; `first` is the first slot.
 pub(crate) fn put_blocks_in_their_places(
     j: &mut Judgement<'_>,
     addrs: &mut [U32],
     first: Owner,
     place: &str,
-) -> io::Result<bool> {
-    let mut strays = Vec::new();
+) -> io::Result<Placed> {
+    let (mut strays, mut sure) = (Vec::new(), vec![NULL_ADDR; addrs.len()]);
     for (slot, addr) in addrs.iter().enumerate().filter(|(_, addr)| is_block(addr.get())) {
         let addr = addr.get();
         if !j.image.g.in_main(addr) {
             continue;
         }
         let Some(summary) = recorded(&mut j.image, addr, Kind::Data)? else { continue };
+        if first.behind(slot).is_now_of(&summary) {
+            sure[slot] = addr;
+            continue;
+        }
         let to = usize::from(summary.ofs_in_node.get()).wrapping_sub(first.ofs_in_node.into());
         let is_near = to != slot && to < addrs.len() && first.behind(to).is_now_of(&summary);
         if is_near && !j.space.is_claimed(&j.image.g, addr) && j.image.is_valid(addr)? {
@@ -69,14 +98,14 @@ pub(crate) fn put_blocks_in_their_places(
         }
     }
     let moves = moves(strays.into_iter(), |slot| addrs[slot].get() == 0);
-    if moves.len() < 2 {
-        return Ok(false);
+    let moved = moves.len() > 1;
+    if moved {
+        apply(&moves, addrs);
+        let blocks = counted(moves.len() as u64, "block");
+        let text = format!("{place}: {blocks} named in other slots of the node than their summaries say");
+        j.findings.add(Code::AddressMissing, text);
     }
-    apply(&moves, addrs);
-    let blocks = counted(moves.len() as u64, "block");
-    let text = format!("{place}: {blocks} named in other slots of the node than their summaries say");
-    j.findings.add(Code::AddressMissing, text);
-    Ok(true)
+    Ok(Placed { sure, moved })
 }
 
 /// Which slot each place takes its content from: those of `strays`, from a slot to another one, whose place is empty or

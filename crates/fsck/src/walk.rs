@@ -7,7 +7,7 @@
 //! Memory, beside [`Space`] and [`Slices`]: one entry for each directory not yet walked, for each inode whose
 //! link count is not 1, and for each name of the directory in hand.
 
-use crate::address::{home, is_rather_anothers, node_home};
+use crate::address::{is_rather_anothers, node_home};
 use crate::evidence::Sense;
 use crate::file::{DirWalk, FileWalk, Region};
 use crate::finding::Code;
@@ -352,11 +352,11 @@ impl<'d, 'p> Walker<'d, 'p> {
         page: u64,
         place: &str,
     ) -> io::Result<bool> {
-        let moved = put_blocks_in_their_places(self, addrs, first, place)?;
-        let mut changed = self.clusters(f, addrs, first, page, place)? | moved;
+        let placed = put_blocks_in_their_places(self, addrs, first, place)?;
+        let mut changed = self.clusters(f, addrs, first, page, place)? | placed.moved;
         for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
             let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
-            let (addr, owner) = home(self, owner, page, named, place)?;
+            let (addr, owner) = placed.home(self, (i, owner), page, named, place)?;
             let stays = addr != NULL_ADDR && self.data(f, owner, page, addr, place)?;
             if !stays && addr != NULL_ADDR {
                 (f.lost, f.strange) = (f.lost + 1, f.strange + 1);

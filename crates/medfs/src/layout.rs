@@ -210,12 +210,10 @@ impl Layouts<'_> {
     ) -> Result<()> {
         let total = u64::from(self.space.counts().valid_inodes);
         let mut done = 0;
-        for ino in self.geo.root_ino..self.geo.max_nid() {
-            if self.is_inode(ino)? {
-                f(&self.inode(ino)?)?;
-                done += 1;
-                progress(done, total);
-            }
+        for ino in self.nat.inodes(&self.io, self.geo.root_ino) {
+            f(&self.inode(ino?)?)?;
+            done += 1;
+            progress(done, total);
         }
         Ok(())
     }

@@ -315,31 +315,21 @@ impl<'v> PastDamage<'v> {
         }
     }
 
-    /// The first inode from a number on that the volume has, whether it has a name or not. One that lost its last name
-    /// in what was rolled forward is not.
-    pub fn next_inode(&self, from: Ino) -> Result<Option<Ino>> {
-        for ino in from..self.tree.geo.max_nid() {
-            if !self.tree.geo.is_nid(ino)
-                || self.tree.hiding().contains(ino)
-                || self.tree.retained.contains(ino)
-                || self.tree.damage.is_removed(ino)
-            {
-                continue;
-            }
-            if self.leads_to_inode(ino)? {
-                return Ok(Some(ino));
-            }
-        }
-        Ok(None)
+    /// The inodes from a number on that the volume has, whether they have a name or not, and the errors of blocks and
+    /// entries of the NAT that cannot be read. What lost its last name in what was rolled forward is not among them.
+    pub fn inodes(&self, from: Ino) -> impl Iterator<Item = Result<Ino>> + use<'v> {
+        let tree = self.tree;
+        let is_shown = move |ino| {
+            !(tree.hiding().contains(ino) || tree.retained.contains(ino) || tree.damage.is_removed(ino))
+        };
+        let found = tree.nat.inodes(&tree.io, from).map(|found| Ok(found?));
+        found.filter(move |found| found.as_ref().map_or(true, |&ino| is_shown(ino)))
     }
 
     /// How many inodes the checkpoint counts beyond those that the NAT leads to: entries are lost, as where the
     /// journals of a checkpoint are zeros.
     pub fn inodes_missing(&self) -> Result<u32> {
-        let mut found = 0;
-        for ino in (0..self.tree.geo.max_nid()).filter(|&ino| self.tree.geo.is_nid(ino)) {
-            found += u32::from(self.leads_to_inode(ino)?);
-        }
+        let found = self.tree.nat.inodes(&self.tree.io, 0).try_fold(0, |found, ino| ino.map(|_| found + 1))?;
         Ok(self.tree.space.counts().valid_inodes.saturating_sub(found))
     }
 
@@ -349,12 +339,6 @@ impl<'v> PastDamage<'v> {
         let nat_is_empty = self.tree.cp.lock().nat_journal.nat_entries().is_ok_and(<[_]>::is_empty);
         let are_empty = nat_is_empty && self.tree.segs.lock().has_empty_journal();
         if are_empty { self.inodes_missing() } else { Ok(0) }
-    }
-
-    /// Whether the NAT leads to an inode of this number.
-    fn leads_to_inode(&self, ino: Ino) -> Result<bool> {
-        let entry = self.tree.nat.peek(&self.tree.io, ino)?;
-        Ok(entry.ino == ino && entry.addr != NULL_ADDR)
     }
 
     /// Whether an inode is one of the volume's own, which it says itself or, where it cannot be read, its entry: a

@@ -57,11 +57,10 @@ impl<S: Sink> Walk<'_, S> {
 
     /// Of a walk from the root that ended before all was brought: counts what it has not come to.
     pub fn count_untried(&mut self) {
-        let (mut next, mut untried) = (0, 0);
+        let mut untried = 0;
         // What an inode says of itself is not read: a device may be dying.
         let own: Vec<Ino> = self.past.hidden_by_name().chain(self.quota_files()).collect();
-        while let Ok(Some(ino)) = self.past.next_inode(next) {
-            next = ino + 1;
+        for ino in self.past.inodes(0).map_while(Result::ok) {
             untried += u64::from(!self.seen.contains(ino) && !own.contains(&ino));
         }
         self.outcome.untried = Some(untried);
@@ -177,9 +176,7 @@ impl<S: Sink> Walk<'_, S> {
     /// The directories that were not brought and that an entry of another one of them names.
     fn named_by_others(&mut self) -> Seen {
         let mut named = Seen::default();
-        let mut next = 0;
-        while let Ok(Some(ino)) = self.past.next_inode(next) {
-            next = ino + 1;
+        for ino in self.past.inodes(0).flatten() {
             if self.seen.contains(ino) || !self.is_dir(ino) {
                 continue;
             }
@@ -198,19 +195,20 @@ impl<S: Sink> Walk<'_, S> {
         named
     }
 
-    /// The first inode from a number on that was not brought.
+    /// The first inode from a number on that was not brought. The first part of the NAT that cannot be read is told.
     fn next_unseen(&mut self, from: Ino, home: &Place) -> Option<Ino> {
-        let mut from = from;
-        loop {
-            match self.past.next_inode(from) {
-                Ok(Some(ino)) if self.seen.contains(ino) || self.is_own(ino) => from = ino + 1,
-                Ok(found) => return found,
+        for found in self.past.inodes(from) {
+            match found {
+                Ok(ino) if self.seen.contains(ino) || self.is_own(ino) => {}
+                Ok(ino) => return Some(ino),
+                Err(_) if self.is_gap_told => {}
                 Err(error) => {
-                    self.fail(home, None, format!("the scan for inodes stopped: {error}"));
-                    return None;
+                    self.is_gap_told = true;
+                    self.fail(home, None, format!("the scan for inodes passed over a part of the NAT: {error}"));
                 }
             }
         }
+        None
     }
 
     /// Whether an inode is the volume's, and no user's.

@@ -32,6 +32,8 @@ pub struct Walk<'v, S> {
     pub(crate) older: BTreeMap<Ino, Older>,
     /// Of a salvage: where directories are, for what no directory names.
     pub(crate) homes: Option<Homes>,
+    /// Whether it was told that a part of the NAT cannot be read.
+    pub(crate) is_gap_told: bool,
 }
 
 /// A file of several names that was brought under one of them.
@@ -83,7 +85,7 @@ impl<'v, S: Sink> Walk<'v, S> {
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
-        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None }
+        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None, is_gap_told: false }
     }
 
     /// Tells what a repair has cut off the files of the volume.

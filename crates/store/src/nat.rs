@@ -7,7 +7,7 @@
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 
 use crate::cache::{Cache, HashMap, cache};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::Io;
 use crate::ranks;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
@@ -16,7 +16,7 @@ use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry}
 use medfs_format::{
     Block, BlockAddr, FormatError, Geometry, Ino, NEW_ADDR, NULL_ADDR, Nid, Structure, is_block,
 };
-use medfs_sync::{Mutex, Ranked};
+use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::little_endian::U32;
@@ -119,16 +119,21 @@ impl Nat {
         if !self.geo.is_nid(nid) {
             return Err(FormatError::corrupt(Structure::NatEntry, nid, "nid", "out of range").into());
         }
-        let index = nid / ENTRIES_PER_BLOCK as u32;
+        if let Some(entry) = self.state.lock().cache.get(&nid) {
+            return Ok(*entry);
+        }
+        let (state, block) = self.block(io, nid / ENTRIES_PER_BLOCK as u32)?;
+        self.entry_in(&state, &block, nid)
+    }
+
+    /// A block of the table, and the state that goes with it.
+    fn block(&self, io: &Io, index: u32) -> Result<(MutexGuard<'_, State>, Arc<Block>)> {
         loop {
             let (epoch, addr) = {
                 let state = self.state.lock();
-                if let Some(e) = state.cache.get(&nid) {
-                    return Ok(*e);
-                }
                 let kept = state.pending.get(&index).cloned().or_else(|| self.blocks.get(&index));
                 if let Some(block) = kept {
-                    return self.entry_in(&block, nid);
+                    return Ok((state, block));
                 }
                 (state.epoch, self.block_addr(&state, index))
             };
@@ -137,9 +142,37 @@ impl Nat {
             // Otherwise a checkpoint has made another block valid.
             if state.epoch == epoch && self.block_addr(&state, index) == addr {
                 self.blocks.insert(index, block.clone());
-                return state.cache.get(&nid).map_or_else(|| self.entry_in(&block, nid), |e| Ok(*e));
+                return Ok((state, block));
             }
         }
+    }
+
+    /// The numbers from one on whose entries lead to an inode, and the errors of blocks and entries that cannot be read.
+    pub fn inodes<'a>(&'a self, io: &'a Io, from: Nid) -> impl Iterator<Item = Result<Nid>> + 'a {
+        let mut next = from;
+        std::iter::from_fn(move || {
+            let found = self.next_inode(io, next).transpose()?;
+            next = 1 + match &found {
+                Ok(nid) | Err((nid, _)) => *nid,
+            };
+            Some(found.map_err(|(_, error)| error))
+        })
+    }
+
+    /// The first of them, or an error and the last number that it concerns.
+    fn next_inode(&self, io: &Io, from: Nid) -> std::result::Result<Option<Nid>, (Nid, Error)> {
+        for index in from / ENTRIES_PER_BLOCK as u32..self.geo.nat_blocks() {
+            let first = index * ENTRIES_PER_BLOCK as u32;
+            let last = (first + (ENTRIES_PER_BLOCK as u32 - 1)).min(self.geo.max_nid() - 1);
+            let (state, block) = self.block(io, index).map_err(|error| (last, error))?;
+            for nid in (from.max(first)..=last).filter(|&nid| self.geo.is_nid(nid)) {
+                let entry = self.entry_in(&state, &block, nid).map_err(|error| (nid, error))?;
+                if entry.ino == nid && entry.addr != NULL_ADDR {
+                    return Ok(Some(nid));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Walks all entries that are in use, which reads the whole table; one that cannot be read is passed over.
@@ -171,8 +204,10 @@ impl Nat {
         }
     }
 
-    fn entry_in(&self, block: &Block, nid: Nid) -> Result<NatEntry> {
-        parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK])
+    /// An entry, of which the block may have an older version than the state.
+    fn entry_in(&self, state: &State, block: &Block, nid: Nid) -> Result<NatEntry> {
+        let raw = || parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK]);
+        state.cache.get(&nid).map_or_else(raw, |entry| Ok(*entry))
     }
 
     fn block_addr(&self, state: &State, index: u32) -> BlockAddr {
@@ -433,28 +468,48 @@ fn raw(e: &NatEntry) -> RawNatEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
     use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag};
     use medfs_format::superblock::RawSuperblock;
     use medfs_mkfs::{MkfsOptions, format_volume};
     use zerocopy::FromZeros;
 
-    #[test]
-    fn a_block_that_a_checkpoint_has_not_written_yet_is_known_all_the_same() {
+    fn formatted() -> (MemDevice, Geometry) {
         let device = MemDevice::new(64 * 256);
         format_volume(&device, &MkfsOptions::new([7; 16], 0)).expect("a volume");
         let mut block = Block::boxed();
         device.read(0, &mut [&mut *block]).expect("read");
         let geo = RawSuperblock::in_block(&block).validate().expect("a superblock");
-        let journal = RawJournal::new_zeroed();
+        (device, geo)
+    }
+
+    /// Writes entries into the first copy of a table, all that a block has.
+    fn write_entries(device: &MemDevice, geo: &Geometry, entries: &[(Nid, RawNatEntry)]) {
+        let index = |nid: Nid| nid / ENTRIES_PER_BLOCK as u32;
+        for same in entries.chunk_by(|a, b| index(a.0) == index(b.0)) {
+            let mut block = Block::boxed();
+            for &(nid, entry) in same {
+                block.view_mut::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK] = entry;
+            }
+            let tag = WriteTag::new(Cause::Meta, Temperature::Warm);
+            device.write(geo.nat_block(index(same[0].0), false).into(), &[&block], tag).expect("written");
+        }
+    }
+
+    fn table(geo: &Geometry) -> Nat {
         let bitmap = vec![0; geo.nat_blocks().div_ceil(8) as usize];
-        let neighbour =
-            RawNatEntry { version: 3, ino: U32::new(9), block_addr: U32::new(geo.main_blkaddr + 7) };
-        let mut block = Block::boxed();
-        block.view_mut::<RawNatBlock>().entries[9] = neighbour;
-        let tag = WriteTag::new(Cause::Meta, Temperature::Warm);
-        device.write(u64::from(geo.nat_block(0, false)), &[&block], tag).expect("written");
-        let io = Io::new(Arc::new(device));
-        let nat = Nat::new(&geo, bitmap, &journal, geo.root_ino).expect("a table");
+        Nat::new(geo, bitmap, &RawJournal::new_zeroed(), geo.root_ino).expect("a table")
+    }
+
+    fn entry(ino: Ino, block_addr: BlockAddr) -> RawNatEntry {
+        RawNatEntry { version: 3, ino: ino.into(), block_addr: block_addr.into() }
+    }
+
+    #[test]
+    fn a_block_that_a_checkpoint_has_not_written_yet_is_known_all_the_same() {
+        let (device, geo) = formatted();
+        write_entries(&device, &geo, &[(9, entry(9, geo.main_blkaddr + 7))]);
+        let (io, nat) = (Io::new(Arc::new(device)), table(&geo));
         for nid in 20..20 + NAT_JOURNAL_ENTRIES as u32 + 1 {
             nat.get(&io, nid).expect("an entry");
             nat.set(nid, nid, geo.main_blkaddr + nid, false);
@@ -467,5 +522,32 @@ mod tests {
         assert_eq!((found.addr, found.version), (geo.main_blkaddr + 7, 3));
         nat.committed(&written);
         assert_eq!(nat.peek(&io, 9).expect("an entry").addr, geo.main_blkaddr + 7);
+    }
+
+    #[test]
+    fn inodes_behind_what_cannot_be_read_are_found() {
+        let (device, geo) = formatted();
+        let (per_block, main) = (ENTRIES_PER_BLOCK as u32, geo.main_blkaddr);
+        let far = 2 * per_block + 5;
+        write_entries(
+            &device,
+            &geo,
+            &[
+                (9, entry(9, main + 7)),
+                (10, entry(10, u32::MAX - 1)),
+                (11, entry(9, main + 8)),
+                (12, entry(12, main + 9)),
+                (per_block + 1, entry(per_block + 1, main + 10)),
+                (far, entry(far, main + 11)),
+            ],
+        );
+        let device = FaultDevice::new(device, 0);
+        let lost = u64::from(geo.nat_block(1, false));
+        device.arm(Fault::on(Kind::Read, Effect::IO).within(lost..lost + 1));
+        let (io, nat) = (Io::new(Arc::new(device)), table(&geo));
+        nat.set(20, 20, NEW_ADDR, false);
+        let found: Vec<_> = nat.inodes(&io, 5).map(Result::ok).collect();
+        assert_eq!(found, [Some(9), None, Some(12), Some(20), None, Some(far)]);
+        assert_eq!(nat.inodes(&io, 13).filter_map(Result::ok).collect::<Vec<_>>(), [20, far]);
     }
 }

@@ -71,7 +71,9 @@ pub(crate) fn took(claim: Claim) {
 pub(crate) fn gave_back(key: usize) {
     let _ = HELD.try_with(|held| {
         let mut held = held.borrow_mut();
-        if let Some(at) = held.iter().rposition(|claim| claim.key == key) {
+        if held.last().is_some_and(|claim| claim.key == key) {
+            held.pop();
+        } else if let Some(at) = held.iter().rposition(|claim| claim.key == key) {
             held.remove(at);
         }
     });

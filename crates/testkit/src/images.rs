@@ -98,11 +98,14 @@ pub fn as_plain(device: &dyn BlockDevice) -> io::Result<MemDevice> {
 
 /// Saves a device as a sparse file.
 pub fn save(device: &dyn BlockDevice, path: &Path) -> io::Result<()> {
-    let memory = MemDevice::copy_of(device)?;
+    save_memory(&MemDevice::copy_of(device)?, path)
+}
+
+fn save_memory(device: &MemDevice, path: &Path) -> io::Result<()> {
     let file = File::create_new(path)?;
     file.set_len(device.block_count() * BLOCK_SIZE as u64)?;
-    for addr in memory.written() {
-        file.write_all_at(&read_block(&memory, addr)?.0, addr * BLOCK_SIZE as u64)?;
+    for addr in device.written() {
+        file.write_all_at(&read_block(device, addr)?.0, addr * BLOCK_SIZE as u64)?;
     }
     Ok(())
 }
@@ -119,7 +122,7 @@ impl Check for FsckF2fs {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let path = dir.path().join("image");
         let plain = as_plain(&*device).map_err(|e| format!("copying the image: {e}"))?;
-        save(&plain, &path).map_err(|e| format!("saving the image: {e}"))?;
+        save_memory(&plain, &path).map_err(|e| format!("saving the image: {e}"))?;
         let output = Command::new("fsck.f2fs")
             .args(["-f", "--dry-run"])
             .arg(&path)

@@ -153,7 +153,7 @@ fn umount_frees_a_mount_whose_daemon_cannot_end() {
     }
     let s = Scratch::with_volume("128M");
     let dir = mount_point(&s);
-    for round in 0..3 {
+    for round in 0..2 {
         let mut daemon = daemon(&s, &dir, "transport=dev");
         wait_for("watched", || children(daemon.id()).len() == 1);
         let mut seekers = System::new(std::env::current_exe().unwrap());

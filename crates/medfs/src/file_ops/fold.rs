@@ -35,11 +35,8 @@ impl FileOps {
         }
         let total = u64::from(self.space.counts().valid_inodes);
         let mut folded = Folded::default();
-        for ino in self.geo.root_ino..self.geo.max_nid() {
-            if !self.is_inode(ino)? {
-                continue;
-            }
-            let pages = self.fold_file(ino)?;
+        for ino in self.nat.inodes(&self.io, self.geo.root_ino) {
+            let pages = self.fold_file(ino?)?;
             folded.inodes += 1;
             folded.files += u64::from(pages > 0);
             folded.pages += pages;

@@ -12,7 +12,7 @@ use crate::map::places::check_places;
 use crate::ranks;
 use crate::types::{Attr, FileFlags, Timestamp};
 use medfs_format::node::{FileKind, Inline, RawExtraAttr, RawInode, Slots};
-use medfs_format::{FormatError, Ino, NULL_ADDR, Structure};
+use medfs_format::{FormatError, Ino, Structure};
 use medfs_store::HashMap;
 use medfs_store::{Dirty, NodePage};
 use medfs_sync::{Mutex, Ranked, RwLock};
@@ -251,12 +251,6 @@ impl Inodes {
 }
 
 impl Map {
-    /// Whether a nid is that of an inode.
-    pub(crate) fn is_inode(&self, nid: Ino) -> Result<bool> {
-        let entry = self.nat.peek(&self.io, nid)?;
-        Ok(entry.addr != NULL_ADDR && entry.ino == nid)
-    }
-
     /// The inode with this number. `Stale` where there is none.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         if let Some(inode) = self.inodes.find(ino) {
