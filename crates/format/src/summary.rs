@@ -114,6 +114,25 @@ pub struct RawExtraInfo {
     pub kbytes_written: U64,
 }
 
+/// Entries of a journal, or the error if two have the same number: a journal is changed in place.
+fn each_once<'j, T>(
+    entries: &'j [T],
+    field: &'static str,
+    number: impl Fn(&T) -> u32,
+) -> Result<&'j [T], FormatError> {
+    match sole(entries, &number).count() == entries.len() {
+        true => Ok(entries),
+        false => Err(FormatError::corrupt(Structure::Journal, 0u32, field, "in more than one entry")),
+    }
+}
+
+/// The entries whose number no other one has.
+fn sole<T>(entries: &[T], number: impl Fn(&T) -> u32) -> impl Iterator<Item = &T> {
+    entries
+        .iter()
+        .filter(move |entry| entries.iter().filter(|other| number(other) == number(entry)).nth(1).is_none())
+}
+
 impl RawJournal {
     /// The content of the hot node log's journal.
     pub fn extra_info(&self) -> RawExtraInfo {
@@ -130,14 +149,26 @@ impl RawJournal {
     /// An empty journal.
     pub const EMPTY: RawJournal = RawJournal { count: U16::new(0), bytes: [0; JOURNAL_SIZE - 2] };
 
-    /// The NAT entries, or the error if there are more than fit.
+    /// The NAT entries, or the error if there are more than fit, or two of one node.
     pub fn nat_entries(&self) -> Result<&[RawNatJournalEntry], FormatError> {
-        self.entries(NAT_JOURNAL_ENTRIES)
+        each_once(self.entries(NAT_JOURNAL_ENTRIES)?, "nid", |entry| entry.nid.get())
     }
 
-    /// The SIT entries, or the error if there are more than fit.
+    /// The SIT entries, or the error if there are more than fit, or two of one segment.
     pub fn sit_entries(&self) -> Result<&[RawSitJournalEntry], FormatError> {
-        self.entries(SIT_JOURNAL_ENTRIES)
+        each_once(self.entries(SIT_JOURNAL_ENTRIES)?, "segno", |entry| entry.segno.get())
+    }
+
+    /// The NAT entries of nodes that have just one, where no more are counted than fit: what a repair may take.
+    pub fn sole_nat_entries(&self) -> impl Iterator<Item = &RawNatJournalEntry> {
+        let entries: &[RawNatJournalEntry] = self.entries(NAT_JOURNAL_ENTRIES).unwrap_or_default();
+        sole(entries, |entry| entry.nid.get())
+    }
+
+    /// The same of SIT entries, of segments.
+    pub fn sole_sit_entries(&self) -> impl Iterator<Item = &RawSitJournalEntry> {
+        let entries: &[RawSitJournalEntry] = self.entries(SIT_JOURNAL_ENTRIES).unwrap_or_default();
+        sole(entries, |entry| entry.segno.get())
     }
 
     /// Replaces the contents by NAT entries; `false` (and nothing changed) where they do not fit.
@@ -202,3 +233,28 @@ const _: () = assert!(
         && SIT_JOURNAL_ENTRIES == 6
         && size_of::<RawSummaryBlock>() == BLOCK_SIZE
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_number_in_two_entries_of_a_journal_is_in_neither() {
+        let of = |nid: u32| RawNatJournalEntry { nid: nid.into(), ..RawNatJournalEntry::new_zeroed() };
+        let mut journal = RawJournal::EMPTY;
+        assert!(journal.set_nat(&[of(4), of(5), of(6)]));
+        assert_eq!(journal.nat_entries().map(<[_]>::len), Ok(3));
+        assert!(journal.set_nat(&[of(4), of(5), of(4)]));
+        let error = journal.nat_entries().expect_err("two of node 4").to_string();
+        assert!(error.contains("nid") && error.contains("more than one entry"), "{error}");
+        assert_eq!(journal.sole_nat_entries().map(|entry| entry.nid.get()).collect::<Vec<_>>(), [5]);
+
+        let of = |segno: u32| RawSitJournalEntry { segno: segno.into(), ..RawSitJournalEntry::new_zeroed() };
+        assert!(journal.set_sit(&[of(0), of(0), of(7), of(0)]));
+        assert!(journal.sit_entries().is_err());
+        assert_eq!(journal.sole_sit_entries().map(|entry| entry.segno.get()).collect::<Vec<_>>(), [7]);
+        journal.count = 1000.into();
+        assert!(journal.sit_entries().is_err() && journal.sole_sit_entries().next().is_none());
+    }
+}

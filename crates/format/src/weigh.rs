@@ -5,12 +5,13 @@
 //! checksums begin with its UUID. Beside the two copies what is made of both is weighed, where they differ in
 //! several places. Where nothing speaks for one, the first copy counts, as it does for Linux.
 //!
-//! Cost: some hundred blocks are read, and none where the copies agree.
+//! Cost: some hundred blocks are read for each superblock that is weighed, and none where the copies agree.
 
 use crate::checkpoint::{self, CpFlags, RawCheckpoint, RawOrphanBlock};
 use crate::footer::footer;
 use crate::nat::RawNatBlock;
 use crate::node::RawInode;
+use crate::summary::Log;
 use crate::superblock::{CRC_OFFSET, Feature, RawSuperblock};
 use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, crc, overprovision};
 use zerocopy::{FromBytes, IntoBytes};
@@ -129,8 +130,33 @@ fn weigh<E>(sb: &RawSuperblock, g: &Geometry, read: Read<'_, E>) -> Result<Weigh
         };
         addrs.into_iter().filter_map(|addr| read(addr).transpose()).collect()
     };
-    ask_inodes(g, &mut each, &mut |ino, inode| weight.inodes += weigh_inode(sb, g, (ino, inode), seed))?;
-    Ok(weight)
+    let mut weights = Vec::new();
+    ask_inodes(g, &mut each, &mut |ino, inode| weights.push(weigh_inode(sb, g, (ino, inode), seed)))?;
+    if weights.is_empty() {
+        ask_logs(g, read, &mut |ino, inode| weights.push(weigh_inode(sb, g, (ino, inode), seed)))?;
+    }
+    Ok(Weight { inodes: weights.into_iter().sum(), ..weight })
+}
+
+/// Asks inodes at the beginnings of the segments to which the checkpoints' node logs write: where the table leads to
+/// none.
+fn ask_logs<E>(g: &Geometry, read: Read<'_, E>, each: &mut dyn FnMut(u32, &RawInode)) -> Result<(), E> {
+    for start in [0, 1].map(|index| g.cp_pack(index)) {
+        let Some(first) = read(start)? else { continue };
+        let cp = RawCheckpoint::in_block(&first);
+        if checkpoint::verify_checksum(&first, start).is_err() || cp.validate(start, g).is_err() {
+            continue;
+        }
+        let logs = [Log::HotNode, Log::WarmNode, Log::ColdNode].map(|log| cp.curseg(log as usize).0);
+        for addr in logs.into_iter().flat_map(|segno| g.seg_start(segno)..g.seg_start(segno) + ASKED as u32) {
+            let Some(block) = read(addr)? else { continue };
+            let ino = footer(&block).nid.get();
+            if footer(&block).ino.get() == ino && g.is_nid(ino) {
+                each(ino, block.view());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether an inode is as the features say, and its checksum as the UUID says.

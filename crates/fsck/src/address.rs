@@ -147,6 +147,14 @@ pub(crate) fn is_rather_anothers(
         return Ok(false);
     }
     let recorded = recorded(&mut j.image, addr, Kind::Data)?;
+    if let Some(nid) =
+        recorded.map(|sum| sum.nid.get()).filter(|&nid| nid != owner.nid && j.image.g.is_nid(nid))
+        && is_lost(j, nid)?
+    {
+        let text = format!("{place}: block {addr} is of node {nid}, which is lost, and this one is damaged");
+        j.findings.add(Code::BlockTwice, text);
+        return Ok(true);
+    }
     let is_open = recorded.is_none_or(|sum| !j.image.g.is_nid(sum.nid.get()));
     if !is_open || !unnamed(&mut j.image)?.twice.contains(&addr) {
         return Ok(false);
@@ -154,6 +162,12 @@ pub(crate) fn is_rather_anothers(
     let text = format!("{place}: block {addr} is named by another node, and this one is damaged");
     j.findings.add(Code::BlockTwice, text);
     Ok(true)
+}
+
+/// Whether the block that the NAT has for a node is lost.
+fn is_lost(j: &mut Judgement<'_>, nid: Nid) -> io::Result<bool> {
+    let addr = j.image.nat(nid)?.block_addr.get();
+    j.image.is_lost_node(nid, addr)
 }
 
 /// The only value that has one bit turned round and fits; `None` where there is none, or more than one.

@@ -13,8 +13,10 @@ use crate::reach::Entry;
 use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, recorded};
 use crate::strays::look_again;
+use foldhash::{HashMap, HashMapExt};
 use medfs_format::Ino;
 use medfs_format::node::{Advise, FileKind, RawInode, footer};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
@@ -82,7 +84,11 @@ impl Heads<'_, '_> {
         }
         let other = match led_to(self, inode)? {
             None if !inode.advise().intersects(Advise::LOST_PINO) && inode.i_links.get() == 1 => {
-                self.with_head(ino, inode)?
+                let other = self.with_head(ino, inode)?;
+                if other.is_none() && self.has_head_of_unled(ino, inode)? {
+                    return Ok(true);
+                }
+                other
             }
             other => other,
         };
@@ -124,6 +130,30 @@ impl Heads<'_, '_> {
         Ok(None)
     }
 
+    /// Whether all of an inode's head is that of another one to which the NAT does not lead: the newest of the fsync
+    /// log, or one to which only the journals led.
+    fn has_head_of_unled(&mut self, ino: Ino, inode: &RawInode) -> io::Result<bool> {
+        if self.anew.unled.is_none() {
+            let mut unled: HashMap<_, Vec<_>> = HashMap::new();
+            let doubtful = self.image.doubtful().into_iter().map(|(_, addr)| addr);
+            for addr in self.logged.values().copied().chain(doubtful).collect::<BTreeSet<_>>() {
+                let block = self.image.cache.get(addr)?;
+                if footer(block).nid == footer(block).ino {
+                    unled.entry(changed(block.view())).or_default().push(addr);
+                }
+            }
+            self.anew.unled = Some(unled);
+        }
+        let alike = self.anew.unled.as_ref().and_then(|unled| unled.get(&changed(inode)));
+        for addr in alike.cloned().unwrap_or_default() {
+            let block = self.image.cache.get(addr)?;
+            if footer(block).ino.get() != ino && block.0[..SECTOR] == inode.as_bytes()[..SECTOR] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the first block that an inode names is another one's by its summary.
     fn names_blocks_of(&mut self, other: Ino, inode: &RawInode) -> io::Result<bool> {
         let Some(slots) = inode.possible_slots(self.rules.flexible()) else { return Ok(false) };
@@ -152,4 +182,9 @@ impl Heads<'_, '_> {
         look_again(&mut self.image);
         self.image.blank.insert(ino);
     }
+}
+
+/// When an inode was changed last: seconds and nanoseconds.
+fn changed(inode: &RawInode) -> (u64, u32) {
+    (inode.i_ctime.get(), inode.i_ctime_nsec.get())
 }

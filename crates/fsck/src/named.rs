@@ -9,6 +9,7 @@
 //! each node id; then an entry for each block that nobody names, and for each that has two to claim it, up to
 //! [`MAX_BLOCKS`] of a kind.
 
+use crate::head::SECTOR;
 use crate::image::Image;
 use crate::slots::{has_no_addresses, most_addresses};
 use crate::space::{Kind, Owner, recorded};
@@ -17,8 +18,11 @@ use foldhash::{HashMap, HashSet};
 use medfs_format::node::{ADDRS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode, footer};
 use medfs_format::path::{BELOW_INODE, NodeKind, XATTR_NODE_OFFSET, node_kind};
 use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
+use medfs_format::summary::RawSummary;
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid};
+use std::collections::BTreeSet;
 use std::io;
+use std::mem::offset_of;
 
 /// Blocks of one kind that are taken up in one pass.
 pub(crate) const MAX_BLOCKS: usize = 1 << 22;
@@ -101,12 +105,14 @@ impl Named {
         if at.nid.get() != nid {
             return Ok(());
         }
+        let mut before = 0;
         let (addrs, nids): (&[_], &[_]) = match node_kind(at.node_offset()) {
             _ if at.ino.get() == nid => {
                 let inode: &RawInode = block.view();
                 let extra = inode.possible_slots(flexible).map_or(0, |slots| slots.extra);
                 let addrs = if has_no_addresses(inode) { &[] } else { &inode.i_addr[extra..] };
                 set(&mut self.nids, inode.i_xattr_nid.get(), max_nid);
+                before = offset_of!(RawInode, i_addr) / size_of::<BlockAddr>() + extra;
                 (addrs, &inode.i_nid)
             }
             NodeKind::Direct => (&block.view::<RawDirectNode>().addr, &[]),
@@ -115,14 +121,21 @@ impl Named {
         };
         nids.iter().for_each(|named| set(&mut self.nids, named.get(), max_nid));
         let addrs: Vec<BlockAddr> = addrs.iter().map(|named| named.get()).collect();
-        self.add_blocks(image, nid, &addrs)
+        self.add_blocks(image, nid, &addrs, before)
     }
 
-    /// Adds what the slots of a node name.
-    fn add_blocks(&mut self, image: &mut Image<'_>, nid: Nid, addrs: &[BlockAddr]) -> io::Result<()> {
+    /// Adds what the slots of a node name; `before` is how many slots would fit before the first.
+    fn add_blocks(
+        &mut self,
+        image: &mut Image<'_>,
+        nid: Nid,
+        addrs: &[BlockAddr],
+        before: usize,
+    ) -> io::Result<()> {
         let (main, end) = (image.g.main_blkaddr, (self.blocks.len() * 8) as u32);
         let (version, is_blank) = (image.nat(nid)?.version, image.blank.contains(&nid));
-        let (mut disputed, mut is_copy) = (Vec::new(), true);
+        let (mut disputed, mut agreed) = (Vec::new(), BTreeSet::new());
+        let sector = |slot: usize| (before + slot) / (SECTOR / size_of::<BlockAddr>());
         for (slot, &named) in addrs.iter().enumerate().filter(|(_, named)| named.wrapping_sub(main) < end) {
             let bit = (named - main) as usize;
             if test_bit(&self.blocks, bit) && self.twice.len() < MAX_BLOCKS {
@@ -131,16 +144,22 @@ impl Named {
             set_bit(&mut self.blocks, bit);
             let owner = Owner::slot(nid, slot as u16, version);
             match recorded(image, named, Kind::Data)? {
-                Some(sum) if !owner.is_now_of(&sum) => disputed.push((named, slot as u16, sum)),
-                _ => is_copy = false,
+                Some(sum) if !owner.is_now_of(&sum) => disputed.push((named, slot, sum)),
+                _ => drop(agreed.insert(sector(slot))),
             }
         }
-        // Of a node with a sector of another one all blocks are that one's, at their slots.
-        let first = disputed.first().map(|(_, _, sum)| sum.nid);
-        is_copy &=
-            disputed.iter().all(|(_, slot, sum)| Some(sum.nid) == first && sum.ofs_in_node.get() == *slot);
-        if !is_copy && !is_blank && self.disputed.len() < MAX_BLOCKS {
-            self.disputed.extend(disputed.into_iter().map(|(named, slot, _)| (named, (nid, slot))));
+        // Of a node with a sector of another one all blocks that are named there are that one's, at their slots.
+        let is_at_home = |of: Nid, (_, slot, sum): &(_, usize, RawSummary)| {
+            sum.nid.get() == of && usize::from(sum.ofs_in_node.get()) == *slot
+        };
+        for named in disputed.chunk_by(|a, b| sector(a.1) == sector(b.1)) {
+            let (of, is_whole) = (named[0].2.nid.get(), agreed.is_empty() || named.len() > 1);
+            let is_copy = is_whole
+                && !agreed.contains(&sector(named[0].1))
+                && named.iter().all(|named| is_at_home(of, named));
+            if !is_copy && !is_blank && self.disputed.len() < MAX_BLOCKS {
+                self.disputed.extend(named.iter().map(|&(named, slot, _)| (named, (nid, slot as u16))));
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::finding::{Altered, Reverted};
 use crate::inode_layout::{KnownLayout, OldInodes};
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 use medfs_format::node::FileKind;
 use medfs_format::{BlockAddr, Ino};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,8 @@ pub(crate) struct Anew {
     pub(crate) layouts: Option<Vec<KnownLayout>>,
     /// Older copies of inodes, once they were wanted.
     pub(crate) old: Option<OldInodes>,
+    /// Inodes to which the NAT does not lead, by the time of their last change, once they were wanted.
+    pub(crate) unled: Option<HashMap<(u64, u32), Vec<BlockAddr>>>,
     /// Whether some of these files are compressed, as far as was asked.
     pub(crate) compresses: bool,
 }

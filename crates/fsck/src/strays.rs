@@ -51,7 +51,7 @@ pub(crate) struct Strays {
 /// What else says of a block that it is the node of its footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trust {
-    /// The checksum of an inode, which is of its number too, is wrong.
+    /// The checksum of an inode, which is of its number too, is wrong; or its footer is that of the block before.
     Denied,
     /// The summary names another node.
     Doubted,
@@ -344,6 +344,8 @@ impl Image<'_> {
             }
             let inode: &RawInode = self.cache.get(addr)?.view();
             let is_denied = nid == ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
+            // A node names the block behind it.
+            let is_denied = is_denied || f.next_blkaddr.get() == addr;
             let trust = match owners.as_ref().map(|owners| owners[offset as usize] == nid) {
                 _ if is_denied => Trust::Denied,
                 Some(false) => Trust::Doubted,

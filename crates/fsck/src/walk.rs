@@ -342,13 +342,12 @@ impl<'d, 'p> Walker<'d, 'p> {
         Ok(true)
     }
 
-    /// The addresses that a node holds of the pages from `page` on; `first` is the first one's slot. Whether one
-    /// changed.
+    /// A node's addresses, of pages from `page`, slots from `first` on, doubted behind a wrong one; if one changed.
     fn slots(
         &mut self,
         f: &mut FileWalk,
         addrs: &mut [U32],
-        first: Owner,
+        mut first: Owner,
         page: u64,
         place: &str,
     ) -> io::Result<bool> {
@@ -357,6 +356,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         for (i, slot) in addrs.iter_mut().enumerate().filter(|(_, slot)| slot.get() != NULL_ADDR) {
             let (page, owner, named) = (page + i as u64, first.behind(i), slot.get());
             let (addr, owner) = placed.home(self, (i, owner), page, named, place)?;
+            first.is_doubted |= addr != named;
             let stays = addr != NULL_ADDR && self.data(f, owner, page, addr, place)?;
             if !stays && addr != NULL_ADDR {
                 (f.lost, f.strange) = (f.lost + 1, f.strange + 1);

@@ -329,7 +329,8 @@ impl<'v> PastDamage<'v> {
     /// How many inodes the checkpoint counts beyond those that the NAT leads to: entries are lost, as where the
     /// journals of a checkpoint are zeros.
     pub fn inodes_missing(&self) -> Result<u32> {
-        let found = self.tree.nat.inodes(&self.tree.io, 0).try_fold(0, |found, ino| ino.map(|_| found + 1))?;
+        let found =
+            self.tree.nat.inodes(&self.tree.io, 0).try_fold(0, |found, ino| ino.map(|_| found + 1))?;
         Ok(self.tree.space.counts().valid_inodes.saturating_sub(found))
     }
 

@@ -204,7 +204,11 @@ impl<S: Sink> Walk<'_, S> {
                 Err(_) if self.is_gap_told => {}
                 Err(error) => {
                     self.is_gap_told = true;
-                    self.fail(home, None, format!("the scan for inodes passed over a part of the NAT: {error}"));
+                    self.fail(
+                        home,
+                        None,
+                        format!("the scan for inodes passed over a part of the NAT: {error}"),
+                    );
                 }
             }
         }

@@ -147,7 +147,8 @@ impl Nat {
         }
     }
 
-    /// The numbers from one on whose entries lead to an inode, and the errors of blocks and entries that cannot be read.
+    /// The numbers from one on whose entries lead to an inode, and the errors of blocks and entries that cannot be
+    /// read.
     pub fn inodes<'a>(&'a self, io: &'a Io, from: Nid) -> impl Iterator<Item = Result<Nid>> + 'a {
         let mut next = from;
         std::iter::from_fn(move || {
@@ -206,7 +207,8 @@ impl Nat {
 
     /// An entry, of which the block may have an older version than the state.
     fn entry_in(&self, state: &State, block: &Block, nid: Nid) -> Result<NatEntry> {
-        let raw = || parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK]);
+        let raw =
+            || parse(&self.geo, nid, &block.view::<RawNatBlock>().entries[nid as usize % ENTRIES_PER_BLOCK]);
         state.cache.get(&nid).map_or_else(raw, |entry| Ok(*entry))
     }
 
