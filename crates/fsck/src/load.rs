@@ -87,38 +87,12 @@ impl<'d> Image<'d> {
         if pack::has_node_summaries(&cp) {
             self.written = self.cursegs[Log::HotNode as usize].sum.journal.extra_info();
         }
-        let is_whole = self.load_journals(&sums.nat_journal, &sums.sit_journal, findings);
+        let is_whole = load_journals(self, &sums.nat_journal, &sums.sit_journal, findings);
         let unreadable = pack::journals_readable(&mut self.cache, &self.g, self.pack, &self.cp)?.is_err();
         self.journals_may_be_lost = !is_whole
             || unreadable
             || (self.nat_journal.is_empty() && self.sit_journal.is_empty() && !shown_empty);
         Ok(())
-    }
-
-    /// Takes up the entries of both journals, but for those that contradict each other. Whether that is all.
-    fn load_journals(&mut self, nat: &RawJournal, sit: &RawJournal, findings: &mut Findings) -> bool {
-        for e in nat.sole_nat_entries() {
-            if e.nid.get() < self.g.max_nid() {
-                self.nat_journal.insert(e.nid.get(), e.entry);
-            } else {
-                findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
-            }
-        }
-        for e in sit.sole_sit_entries() {
-            if e.segno.get() < self.g.segment_count_main {
-                self.sit_journal.insert(e.segno.get(), e.entry);
-            } else {
-                findings.add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
-            }
-        }
-        let mut is_whole = true;
-        for (table, wrong) in [("NAT", nat.nat_entries().err()), ("SIT", sit.sit_entries().err())] {
-            if let Some(wrong) = wrong {
-                is_whole = false;
-                findings.add(Code::Journal, format!("{table} {wrong}; entries are lost"));
-            }
-        }
-        is_whole
     }
 
     fn load_orphans(&mut self, findings: &mut Findings) -> Result<(), Stop> {
@@ -143,4 +117,30 @@ impl<'d> Image<'d> {
         }
         Ok(())
     }
+}
+
+/// Takes up the entries of both journals, but for those that contradict each other. Whether that is all.
+fn load_journals(image: &mut Image<'_>, nat: &RawJournal, sit: &RawJournal, findings: &mut Findings) -> bool {
+    for e in nat.sole_nat_entries() {
+        if e.nid.get() < image.g.max_nid() {
+            image.nat_journal.insert(e.nid.get(), e.entry);
+        } else {
+            findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
+        }
+    }
+    for e in sit.sole_sit_entries() {
+        if e.segno.get() < image.g.segment_count_main {
+            image.sit_journal.insert(e.segno.get(), e.entry);
+        } else {
+            findings.add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
+        }
+    }
+    let mut is_whole = true;
+    for (table, wrong) in [("NAT", nat.nat_entries().err()), ("SIT", sit.sit_entries().err())] {
+        if let Some(wrong) = wrong {
+            is_whole = false;
+            findings.add(Code::Journal, format!("{table} {wrong}; entries are lost"));
+        }
+    }
+    is_whole
 }
