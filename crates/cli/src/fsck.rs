@@ -118,7 +118,7 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
     print_costs(&report);
     print_counts(&args.image, &report, state(&report));
     if report.log_to_replay.nodes > 0 {
-        outln!("{}", after_checkpoint(&**dev, report.log_to_replay.inodes));
+        outln!("{}", after_checkpoint(&**dev, &report));
     }
     if code != exit::SUCCESS {
         outln!("{}: NOT CLEAN, {}", args.image.display(), advice(&report, &**dev, &args.image));
@@ -127,16 +127,17 @@ fn look(args: &FsckArgs, dev: &target::Target) -> Result<u8> {
 }
 
 /// What there is behind the last checkpoint, where so many files were fsynced.
-fn after_checkpoint(dev: &dyn BlockDevice, files: u64) -> String {
-    let who = match target::can_be_written(dev) {
-        true => "the next mount, or --repair,",
-        false => "the kernel's next mount",
+fn after_checkpoint(dev: &dyn BlockDevice, report: &Report) -> String {
+    let who = match (target::can_be_written(dev), report.has(Code::CheckpointOlder)) {
+        (true, false) => "the next mount, or --repair,",
+        (true, true) => "--repair", // a mount is refused
+        (false, _) => "the kernel's next mount",
     };
-    match files {
+    match report.log_to_replay.inodes {
         0 => format!("nodes were written after the last checkpoint, but no fsync ended: {who} drops them"),
         1 => format!("1 file was fsynced after the last checkpoint: {who} rolls it forward"),
         _ => {
-            let files = words::count(files, "file");
+            let files = words::count(report.log_to_replay.inodes, "file");
             format!("{files} were fsynced after the last checkpoint: {who} rolls them forward")
         }
     }
@@ -307,7 +308,7 @@ fn print_mended(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report, mended: 
     print_lost(found, "lost: ");
     mended.later_than(found).iter().for_each(|later| print_lost(later, "lost: "));
     if args.preen && left.log_to_replay.nodes > 0 {
-        outln!("{}", after_checkpoint(dev, left.log_to_replay.inodes));
+        outln!("{}", after_checkpoint(dev, left));
     }
     let state = if code == exit::FSCK_REPAIRED { "repaired" } else { state(left) };
     print_counts(&args.image, left, state);

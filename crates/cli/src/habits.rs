@@ -50,6 +50,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["convert"], "'medfs import' and 'medfs export' turn plain F2FS into a volume with deltas and back"),
     (&["resize", "grow", "shrink"], "medfs cannot change the size of a volume"),
     (&["version"], "'medfs --version' prints it"),
+    (&["damage", "damages", "damagd", "broken"], "'medfs help damaged' says what to do about a damaged card"),
 ];
 
 /// What the parser has found wrong, as one sentence with the way on; `command` is as far as it was understood:

@@ -3,7 +3,8 @@
 //! Invariant: blocks behind the end exist, and can be neither read nor written, like bad sectors
 //! ([`is_bad_sector`]).
 
-use crate::{BlockDevice, WriteTag, check_range, is_bad_by_map};
+use crate::mapped::is_in_map;
+use crate::{BlockDevice, WriteTag, check_range};
 use medfs_format::Block;
 use std::fmt;
 use std::io;
@@ -41,7 +42,7 @@ const OF_SECTORS: [i32; 7] =
 pub fn is_bad_sector(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| OF_SECTORS.contains(&number))
         || is_behind_end(error)
-        || is_bad_by_map(error)
+        || is_in_map(error)
 }
 
 impl<D: BlockDevice> Lengthened<D> {

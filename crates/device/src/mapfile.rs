@@ -180,10 +180,14 @@ impl Mapfile {
         })
     }
 
-    /// Bytes that could not be read.
+    /// Bytes that could not be read, here neither where another program could not.
     pub fn bad_bytes(&self) -> u64 {
+        let read_here = |bad: &Range<u64>| -> u64 {
+            let read = self.foreign.iter().flat_map(|foreign| foreign.read.overlapping(bad.clone()));
+            read.map(|(range, _)| range.end.min(bad.end) - range.start.max(bad.start)).sum()
+        };
         let bad = self.ranges.iter().filter(|(_, mark)| *mark == BAD);
-        bad.map(|(range, _)| range.end - range.start).sum()
+        bad.map(|(range, _)| range.end - range.start - read_here(&range)).sum()
     }
 
     /// Notes that a range cannot be read.

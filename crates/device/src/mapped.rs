@@ -16,13 +16,21 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Why a block was not read: not the device says that it is bad.
+/// Why a block counts as bad: not the device says so.
 #[derive(Debug)]
-struct BadByMap;
+enum BadByMap {
+    /// It was not read.
+    Unread,
+    /// It was, and is zeros: of an image nobody can tell them from what ddrescue could not read.
+    Zeros,
+}
 
 impl fmt::Display for BadByMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the map calls this block bad, and it was not read")
+        f.write_str(match self {
+            BadByMap::Unread => "the map calls this block bad, and it was not read",
+            BadByMap::Zeros => "ddrescue's map calls this block bad, and it holds zeros",
+        })
     }
 }
 
@@ -30,7 +38,16 @@ impl std::error::Error for BadByMap {}
 
 /// Whether a block was not read because the map that was given calls it bad.
 pub fn is_bad_by_map(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<BadByMap>())
+    why_bad(error).is_some_and(|why| matches!(why, BadByMap::Unread))
+}
+
+/// Whether a map says that a block is bad, whatever the device does.
+pub(crate) fn is_in_map(error: &io::Error) -> bool {
+    why_bad(error).is_some()
+}
+
+fn why_bad(error: &io::Error) -> Option<&BadByMap> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 /// A device with a map of its bad blocks.
@@ -113,7 +130,7 @@ impl<D: BlockDevice> MappedDevice<D> {
     fn spared(&self, blocks: Range<u64>) -> io::Error {
         // With a retry it was asked once more, in this run.
         match self.given.is_bad(blocks) && !self.retry {
-            true => io::Error::other(BadByMap),
+            true => io::Error::other(BadByMap::Unread),
             false => io::Error::from_raw_os_error(libc::EIO),
         }
     }
@@ -128,10 +145,14 @@ impl<D: BlockDevice> MappedDevice<D> {
         if self.is_spared(addr) {
             return Err(self.spared(bytes(addr, 1)));
         }
-        let tried = self.below.read(addr, &mut [block]).or_else(|_| self.below.read(addr, &mut [block]));
+        let tried =
+            self.below.read(addr, &mut [&mut *block]).or_else(|_| self.below.read(addr, &mut [&mut *block]));
         let mut map = self.map.lock();
         let known = map.is_bad(bytes(addr, 1));
         match &tried {
+            Ok(()) if known && map.is_foreign() && block.0 == Block::ZERO.0 => {
+                return Err(io::Error::other(BadByMap::Zeros));
+            }
             Ok(()) if known => map.set_read(bytes(addr, 1)),
             Ok(()) => {
                 drop(map);
@@ -275,6 +296,24 @@ mod tests {
                 "{}",
                 again.text()
             );
+        }
+    }
+
+    #[test]
+    fn zeros_in_an_image_of_ddrescues_are_what_it_could_not_read() {
+        let image = MemDevice::new(100);
+        image.write(8, &[&Block([3; 4096])], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+        for (text, is_content) in [(OF_DDRESCUE.to_owned(), false), (Mapfile::new(100 * 4096).text(), true)] {
+            let mut map = Mapfile::parse(&text).unwrap().extended(100 * 4096);
+            map.set_bad(7 * 4096..9 * 4096);
+            let dev = MappedDevice::new(image.snapshot(), map, true);
+            assert_eq!(read_block(&dev, 8).unwrap().0[0], 3);
+            match read_block(&dev, 7) {
+                Ok(_) => assert!(is_content && dev.bad_bytes() == 0),
+                Err(error) => {
+                    assert!(!is_content && dev.bad_bytes() == 4096 && is_bad_sector(&error), "{error}")
+                }
+            }
         }
     }
 

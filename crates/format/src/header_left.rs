@@ -40,20 +40,20 @@ pub struct HeaderLeft {
 
 impl HeaderLeft {
     /// The header that counts of pack `index`, where one is damaged and the checkpoint was complete, and
-    /// newer than the version `than` of the other pack. `read` gives `None` for a block that cannot be read.
+    /// newer than the version `than` of the other pack, or the first pack and of the same: `sload.f2fs` leaves such. `read` gives `None` for a block that cannot be read.
     pub fn of<E>(
         g: &Geometry,
         index: usize,
         than: u64,
         read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
     ) -> Result<Option<HeaderLeft>, E> {
-        let start = g.cp_pack(index);
+        let (start, least) = (g.cp_pack(index), u64::from(index > 0));
         let Some(block) = read(start)?.filter(|block| last_block(block, start, start, g).is_some()) else {
-            return Self::last(start, start + BLOCKS_PER_SEG, (1, MOST_VERSIONS_AHEAD), than, g, read);
+            return Self::last(start, start + BLOCKS_PER_SEG, (least, MOST_VERSIONS_AHEAD), than, g, read);
         };
         let last = start + RawCheckpoint::in_block(&block).cp_pack_total_block_count.get() - 1;
         let other = read(last)?;
-        if !is_next(version(&block), than) {
+        if !(least..MOST_VERSIONS_AHEAD).contains(&version(&block).wrapping_sub(than)) {
             // It is of the checkpoint before the other pack's, unless the write of a newer one was lost. The
             // blocks of a whole pack are all of its time; behind them may be headers of an earlier volume.
             let whole = other.is_some_and(|other| {
@@ -136,11 +136,6 @@ pub fn was_followed<E>(
         }
     }
     Ok(false)
-}
-
-/// Whether a version follows another one: what is left of a volume that was there before this one has any.
-fn is_next(version: u64, than: u64) -> bool {
-    (1..MOST_VERSIONS_AHEAD).contains(&version.wrapping_sub(than))
 }
 
 fn version(block: &Block) -> u64 {

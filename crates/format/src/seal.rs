@@ -306,6 +306,15 @@ impl SealedLog {
         self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact).count()
     }
 
+    /// The nodes that broken seals answer for, and their own: some of them were changed.
+    pub fn in_doubt(&self) -> impl Iterator<Item = BlockAddr> + '_ {
+        let broken = self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact);
+        broken.flat_map(|node| {
+            let from = (node.seal.durable as usize).saturating_sub(1).min(node.at);
+            self.nodes[from..=node.at].iter().map(|(addr, _)| *addr)
+        })
+    }
+
     /// Nodes that the log lacks at its end, by the seal of a node that was found further on: it was written when
     /// they were durable.
     fn missing(&self, further_on: &Block) -> usize {

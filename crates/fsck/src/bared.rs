@@ -62,6 +62,7 @@ pub fn repair_without_names(
     if before.has(Code::LogNode) || before.has(Code::LogUnkept) {
         bared.log_gaps = log_gap::bridge(dev, before.has(Code::LogUnkept))?;
     }
+    bared.altered.unkept.clone_from(&before.unkept);
     let mut found = before;
     let mut known: HashSet<Ino> = bared.before.lost.iter().map(|lost| lost.ino).collect();
     for _ in 1..=MAX_ROUNDS {

@@ -21,6 +21,7 @@ use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{FileKind, RawInode};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 use thiserror::Error;
 
@@ -69,6 +70,9 @@ pub struct Report {
     pub losses: Losses,
     /// Which names have lost their inodes, the first of them.
     pub lost: Vec<LostFile>,
+    /// Files with nodes of the fsync log that the device changed after it had stored them.
+    #[serde(skip)]
+    pub unkept: BTreeSet<Ino>,
 }
 
 /// What a check came to, where it went through the volume.
@@ -313,6 +317,7 @@ pub(crate) fn pass(
         log_to_replay: log.summary,
         losses: Losses { reverted: w.reverted.len() as u64, ..w.losses },
         lost: w.j.lost,
+        unkept: log.unkept,
         ..report_of(w.j.findings)
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);

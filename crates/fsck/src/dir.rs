@@ -185,7 +185,7 @@ impl Judgement<'_> {
         }
         let (code, what) =
             if unreadable { (Code::Unreadable, CANNOT_BE_READ) } else { (Code::DentryBlank, "is zeros") };
-        let consequence = "files that have no other name lose theirs";
+        let consequence = "names that the files do not have in their inodes are lost";
         let dir = f.ino;
         if page == 0 {
             // It gets its first two entries anew, where it is.

@@ -101,7 +101,13 @@ impl Maker<'_, '_> {
             inode.i_inline |= Inline::DATA_EXIST.bits();
             self.cuts.add(ino, 0, 1);
         }
-        let what = format!("keeps what the others hold of its content, up to byte {len}");
+        if len == 0 {
+            self.anew.emptied.insert(ino);
+            self.cuts.add(ino, 0, 1);
+            self.tell_head(ino, "keeps an empty file, as its content was there", place);
+            return Ok(());
+        }
+        let what = format!("keeps what the other sectors hold of its content, up to byte {len}");
         self.tell_head(ino, &what, place);
         Ok(())
     }

@@ -424,6 +424,8 @@ impl Findings {
 pub struct Altered {
     /// Files whose inode was lost, made anew of their nodes and blocks.
     pub rebuilt: BTreeSet<Ino>,
+    /// Those among them of whose content nothing was left.
+    pub emptied: BTreeSet<Ino>,
     /// Directories whose inode was lost, created again.
     pub remade: BTreeSet<Ino>,
     /// Files with pages whose last updates are lost.
@@ -432,15 +434,19 @@ pub struct Altered {
     pub short: BTreeSet<Ino>,
     /// Files and directories whose inode has a wrong checksum that no single bit explains, kept as they read.
     pub doubted: BTreeSet<Ino>,
+    /// Files with nodes of the fsync log that the device changed after it had stored them.
+    pub unkept: BTreeSet<Ino>,
 }
 
 impl Altered {
     pub(crate) fn add(&mut self, more: Altered) {
         self.rebuilt.extend(more.rebuilt);
+        self.emptied.extend(more.emptied);
         self.remade.extend(more.remade);
         self.reverted.extend(more.reverted);
         self.short.extend(more.short);
         self.doubted.extend(more.doubted);
+        self.unkept.extend(more.unkept);
     }
 }
 

@@ -26,9 +26,9 @@ struct Usable {
 }
 
 impl Usable {
-    /// Whether it counts rather than another one.
+    /// Whether it counts rather than another one: of two of one version, as `sload.f2fs` leaves them, the first pack.
     fn counts_before(&self, other: &Usable) -> bool {
-        is_newer(self.version, other.version)
+        is_newer(self.version, other.version) || (self.version, self.pack.0) == (other.version, 0)
     }
 }
 

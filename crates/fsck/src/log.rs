@@ -31,8 +31,11 @@ use medfs_format::shared::{self, SharedEntry, entries};
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+
+/// Files that a finding names.
+const MOST_SHOWN: usize = 8;
 
 /// What an engine would replay when it opens the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -65,6 +68,8 @@ pub(crate) struct LogWalk {
     pub(crate) removed: Vec<BlockAddr>,
     /// The last inode block of each file in it.
     pub(crate) latest: HashMap<Ino, BlockAddr>,
+    /// Files with nodes that the device may have changed after it had stored them.
+    pub(crate) unkept: BTreeSet<Ino>,
     /// The directories in which it has names, each with the inode blocks that say so.
     pub(crate) homes: BTreeMap<Ino, Vec<BlockAddr>>,
 }
@@ -89,7 +94,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     let sealed = look_at_seals(image)?;
     sealed.report(findings);
     let end = sealed.end;
-    let mut log = LogWalk { end, ..LogWalk::default() };
+    let mut log = LogWalk { end, unkept: sealed.doubted, ..LogWalk::default() };
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
     let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
@@ -156,14 +161,23 @@ struct Sealed {
     end: Option<BlockAddr>,
     /// Nodes that the device lost or changed after it had ended a flush of them.
     unkept: usize,
+    /// The files whose nodes may be such.
+    doubted: BTreeSet<Ino>,
 }
 
 impl Sealed {
     fn report(&self, findings: &mut Findings) {
         if self.unkept > 0 {
             let what = "the device lost or changed nodes of the fsync log that it had reported as stored";
-            let lost = "what was fsynced by them and behind them is lost";
-            findings.add(Code::LogUnkept, format!("{what}, {} by their seals: {lost}", self.unkept));
+            let lost = "what was fsynced by them is lost or damaged, and what lies behind the end of the log";
+            let shown: Vec<String> = self.doubted.iter().take(MOST_SHOWN).map(Ino::to_string).collect();
+            let more = if self.doubted.len() > MOST_SHOWN { " and others" } else { "" };
+            let files = match shown.len() {
+                0 => String::new(),
+                1 => format!(", of inode {}", shown[0]),
+                _ => format!(", of inodes {}{more}", shown.join(", ")),
+            };
+            findings.add(Code::LogUnkept, format!("{what}, {} by their seals{files}: {lost}", self.unkept));
         }
     }
 }
@@ -196,7 +210,9 @@ fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
     let mut stored = |addr| read(addr).unwrap_or_else(|error| failed.replace(error).and(None));
     let end = log.end(&mut stored);
     let unkept = log.unkept(version, image.g.rest_of_segment(addr), &mut stored);
-    failed.map_or(Ok(Sealed { end, unkept }), Err)
+    let owners = log.in_doubt().filter_map(&mut stored).map(|block| footer(&block).ino.get());
+    let doubted = owners.filter(|&ino| image.g.is_nid(ino)).collect();
+    failed.map_or(Ok(Sealed { end, unkept, doubted }), Err)
 }
 
 /// Before the nodes of a sealed log are mended: ends it where it ends by its seals. What it holds counts from

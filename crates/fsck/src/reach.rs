@@ -72,6 +72,8 @@ pub(crate) struct Anew {
     pub(crate) planned: HashSet<Ino>,
     /// Files that are made anew of their nodes and blocks.
     pub(crate) files: BTreeSet<Ino>,
+    /// Those among them of whose content nothing is left.
+    pub(crate) emptied: BTreeSet<Ino>,
     /// Directories that are created again.
     pub(crate) remade: BTreeSet<Ino>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
@@ -92,6 +94,7 @@ impl Anew {
         short: BTreeSet<Ino>,
         doubted: BTreeSet<Ino>,
     ) -> Altered {
-        Altered { rebuilt: self.files, remade: self.remade, reverted, short, doubted }
+        let (rebuilt, emptied, remade) = (self.files, self.emptied, self.remade);
+        Altered { rebuilt, emptied, remade, reverted, short, doubted, unkept: BTreeSet::new() }
     }
 }

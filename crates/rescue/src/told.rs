@@ -45,7 +45,12 @@ impl<'v, S> Walk<'v, S> {
 
     /// Tells which files and directories are not as they were.
     pub fn with_altered(mut self, altered: Altered) -> Walk<'v, S> {
-        for ino in altered.rebuilt {
+        for &ino in &altered.emptied {
+            let reason = "the first sector of its inode is lost, and what it held with it: it is empty here, and mode, owner, \
+                 times and attributes are lost";
+            self.add_reason(ino, reason);
+        }
+        for &ino in altered.rebuilt.difference(&altered.emptied) {
             let reason = "its inode is lost: it was rebuilt from its nodes and blocks, with a size up to its last page, \
                  and mode, owner, times and attributes are lost";
             self.add_reason(ino, reason);
@@ -56,6 +61,11 @@ impl<'v, S> Walk<'v, S> {
         }
         for ino in altered.doubted {
             let reason = "the checksum of its inode is wrong: what was brought of it may be wrong too";
+            self.add_reason(ino, reason);
+        }
+        for ino in altered.unkept {
+            let reason =
+                "the device changed what was fsynced of it: what was brought may be older or damaged";
             self.add_reason(ino, reason);
         }
         for (ino, pages) in altered.reverted {

@@ -136,6 +136,9 @@ impl Store {
         let mut pack = pack::read_pack(&io, &geo)?;
         pack::check_pack_flags(&pack.header, options.read_only)?;
         let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, &options, &mut pack)?;
+        if pack.alone && pack.older.is_none() {
+            pack.older = pack::counts_too_few(&io, &geo, &nat, &pack.header);
+        }
         if !options.read_only {
             pack::make_whole(&io, &pack)?;
         }

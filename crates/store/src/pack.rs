@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::io::Io;
-use crate::nat;
+use crate::nat::{self, Nat};
 use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
@@ -34,6 +34,8 @@ pub(crate) struct Pack {
     pub(crate) next_version: u64,
     /// Why it may not be all of the last one that was made.
     pub(crate) older: Option<String>,
+    /// Whether nothing of the other one says that it was the older one.
+    pub(crate) alone: bool,
     /// A newer checkpoint of which the second header is missing: it is not shown, and may be complete otherwise.
     pub(crate) unfinished: Option<u64>,
     /// The header that is left of it, where the other one is damaged.
@@ -47,7 +49,8 @@ impl Pack {
     fn whole(header: RawCheckpoint, head: Vec<u8>, crc: u32, pack: usize) -> Pack {
         let next_version = header.checkpoint_ver.get().wrapping_add(1);
         let (left, turned_back) = (None, Vec::new());
-        Pack { header, head, crc, pack, next_version, older: None, unfinished: None, left, turned_back }
+        let (older, alone, unfinished) = (None, false, None);
+        Pack { header, head, crc, pack, next_version, older, alone, unfinished, left, turned_back }
     }
 
     pub(crate) fn has_node_summaries(&self) -> bool {
@@ -191,7 +194,19 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     });
     let unfinished = (ahead > 0).then_some(other);
     let next_version = version.wrapping_add(ahead.div_ceil(2) * 2 + 3);
-    Ok(Pack { next_version, older, unfinished, ..pack })
+    let alone = !is_torn && !destroyed && ahead == 0;
+    Ok(Pack { next_version, older, alone, unfinished, ..pack })
+}
+
+/// Why a checkpoint of which the other pack is lost is not the last one: the NAT leads to more inodes than it counts.
+pub(crate) fn counts_too_few(io: &Io, geo: &Geometry, nat: &Nat, header: &RawCheckpoint) -> Option<String> {
+    let (found, counted) =
+        (nat.inodes(io, geo.root_ino).flatten().count() as u64, u64::from(header.valid_inode_count.get()));
+    (found > counted).then(|| {
+        format!(
+            "a checkpoint pack is destroyed, and the other one counts {counted} of {found} inodes: it is an older checkpoint"
+        )
+    })
 }
 
 fn try_pack(header_at: ReadBlock<'_>, read: ReadBlock<'_>, geo: &Geometry, pack: usize) -> Result<Pack> {

@@ -31,6 +31,23 @@ fn a_file_whose_inode_is_lost_comes_back_with_its_pages() {
 }
 
 #[test]
+fn a_small_file_whose_content_was_in_a_lost_sector_is_said_to_be_empty() {
+    let s = volume_with_small_file();
+    let hit = damage(&s.image(), |block| is_inode(block, "small"), |block| block.0[..512].fill(0));
+    assert!(hit > 0);
+    let assert = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1);
+    let text = stderr(&assert);
+    assert!(
+        text.contains("/dir/small: the first sector of its inode is lost, and what it held with it"),
+        "{text}"
+    );
+    assert!(fs::read(s.path("out/dir/small")).unwrap().is_empty());
+    let assert = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
+    let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("a repair keeps an empty file, as its content was there"), "{text}");
+}
+
+#[test]
 fn a_salvage_and_a_repair_name_what_they_cannot_bring() {
     let s = volume_with_small_file();
     junk_inode(&s.image(), "small");

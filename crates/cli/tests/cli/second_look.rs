@@ -1,7 +1,7 @@
 //! What a person meets who looks a second time: names that are mistyped, and damage whose way out was not said.
 
 use crate::common::*;
-use crate::damaged::{bad, block_of, blocks, pages, volume};
+use crate::damaged::{bad, block_of, blocks, page, pages, volume};
 use crate::newcomer::says;
 use medfs::{FileKind, Files};
 use medfs_device::read_block;
@@ -292,6 +292,46 @@ fn a_volume_of_the_read_only_layout_is_refused_by_name() {
         assert!(text.contains(told) && text.lines().count() == 1, "{words}: {text}");
     }
     assert!(fs::read(s.image()).unwrap() == before);
+}
+
+/// `sload.f2fs` leaves two packs of one version. The first counts, as in the kernel; where nothing is left of that,
+/// the inodes of the NAT tell that the other one is older.
+#[test]
+fn of_two_packs_of_one_version_the_first_counts() {
+    let s = Scratch::new();
+    fs::create_dir(s.path("tree")).unwrap();
+    (0..5).for_each(|i| fs::write(s.path(&format!("tree/f{i}")), page(i, 0)).unwrap());
+    fs::File::create(s.path("loaded")).unwrap().set_len(128 << 20).unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let output = System::new(program).args(args).current_dir(s.path("")).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !run("mkfs.f2fs", &["-q", "loaded"]) || !run("sload.f2fs", &["-P", "-f", "tree", "loaded"]) {
+        eprintln!("skipped: f2fs-tools are not installed");
+        return;
+    }
+    let first = RawSuperblock::in_block(&read_block(&open(&s.path("loaded")), 0).unwrap()).cp_blkaddr.get();
+    let header = read_block(&open(&s.path("loaded")), first.into()).unwrap();
+    let last = first + RawCheckpoint::in_block(&header).cp_pack_total_block_count.get() - 1;
+    for (lost, is_told) in [(&[first][..], false), (&[last], true), (&[first, last], true)] {
+        fs::copy(s.path("loaded"), s.image()).unwrap();
+        lost.iter().for_each(|&block| zero(&s, block.into(), 1));
+        let text = says(&s, u8::from(is_told).into(), "ls image");
+        assert_eq!(text.contains("counts 1 of 6 inodes: it is an older checkpoint"), is_told, "{text}");
+        let text = says(&s, 0, "get --salvage image out");
+        assert!(fs::read(s.path("out/f4")).unwrap() == page(4, 0), "{text}");
+        fs::remove_dir_all(s.path("out")).unwrap();
+        if is_told && can_mount() {
+            fs::create_dir_all(s.path("dir")).unwrap();
+            let text = says(&s, 32, "mount image dir");
+            assert!(text.contains("a mount with ro shows this one"), "{text}");
+        }
+        says(&s, 1, "fsck --repair image");
+        says(&s, 0, "fsck image");
+        says(&s, 0, "get -r image / all");
+        assert_eq!(fs::read(s.path("all/f4")).unwrap(), page(4, 0));
+        fs::remove_dir_all(s.path("all")).unwrap();
+    }
 }
 
 #[test]
