@@ -141,6 +141,14 @@ pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatErro
     if has_magic || has_wrong_header(area) { entries_in(behind, id) } else { (Vec::new(), None) }
 }
 
+/// Whether something lies behind the end of the entries of a sound area: whoever removes one leaves zeros, so that more
+/// entries were there, and the end is a sector of zeros in their midst.
+pub fn has_more_behind_end(area: &[u8]) -> bool {
+    let (entries, error) = parse_prefix(area, 0);
+    let used: usize = HEADER_SIZE + entries.iter().map(XattrEntry::size).sum::<usize>();
+    error.is_none() && !entries.is_empty() && area[used..].iter().any(|&byte| byte != 0)
+}
+
 /// The entries of an area behind its header, likewise.
 fn entries_in(mut rest: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatError>) {
     let bad = |field, value: String| Some(FormatError::corrupt(Structure::Xattr, id, field, value));
@@ -207,6 +215,16 @@ mod tests {
 
     fn entry(index: u8, name: &[u8], value: Vec<u8>) -> XattrEntry {
         XattrEntry { index, name: name.to_vec(), value }
+    }
+
+    #[test]
+    fn zeros_in_the_midst_of_entries_are_no_end() {
+        let mut area = [0; 3000];
+        assert!(write(&mut area, &[entry(1, b"a", vec![1; 900]), entry(1, b"b", vec![2; 900])]));
+        assert!(!has_more_behind_end(&area));
+        area[512..1024].fill(0);
+        assert!(has_more_behind_end(&area) && parse(&area, 1).unwrap().len() == 1);
+        assert!(!has_more_behind_end(&[0; 100]) && !has_more_behind_end(&[7; 100]));
     }
 
     #[test]

@@ -45,13 +45,18 @@ impl Judgement<'_> {
         if is_headless {
             self.findings.add(Code::Xattr, format!("inode {}: xattrs have another magic than F2FS's", f.ino));
         }
+        let ends_early = xattr::has_more_behind_end(&area);
+        if ends_early {
+            let what = "bytes behind the end of the xattrs: a part of the list is zeros, and those behind it are lost";
+            self.findings.add(Code::Xattr, format!("inode {}: {what}", f.ino));
+        }
         let turned = acls::turn_indices_back(f.ino, inode, &mut good, &mut self.findings);
         let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
-        if error.is_some() || acls.lost {
+        if error.is_some() || ends_early || acls.lost {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);
         }
-        let is_sound = error.is_none() && !is_headless && !turned && !acls.changed;
+        let is_sound = error.is_none() && !ends_early && !is_headless && !turned && !acls.changed;
         if !self.place_zone(f, inode, &mut good, inline_len) && is_sound {
             return Ok(());
         }

@@ -120,8 +120,9 @@ fn beside_a_broken_one(
             true => (Code::CheckpointTorn, ", as power loss at the end of a checkpoint leaves it"),
             false => (Code::CheckpointHeader, ""),
         };
+        let than = if is == was { "the other pack's of that version".to_owned() } else { was.to_string() };
         let text = format!(
-            "{place}{how}; its other header says that checkpoint {is} is complete, which counts rather than {was}"
+            "{place}{how}; its other header says that checkpoint {is} is complete, which counts rather than {than}"
         );
         findings.add(code, text);
         return Ok(half);

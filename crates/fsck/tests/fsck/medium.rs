@@ -77,7 +77,7 @@ fn metadata_that_has_another_copy_or_can_be_made_anew_costs_nothing() {
     let blocks = [
         ("a superblock copy", Code::SuperblockCopy, 0),
         ("the other one", Code::SuperblockCopy, 1),
-        ("a checkpoint pack", Code::CheckpointPack, superblock(&dev, "cp_blkaddr")),
+        ("the first pack of two of one version", Code::CheckpointHeader, superblock(&dev, "cp_blkaddr")),
         ("the other pack", Code::CheckpointPack, superblock(&dev, "cp_blkaddr") + 512),
         ("SIT", Code::Unreadable, superblock(&dev, "sit_blkaddr")),
         ("NAT", Code::Unreadable, superblock(&dev, "nat_blkaddr")),
