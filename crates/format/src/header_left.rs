@@ -39,8 +39,9 @@ pub struct HeaderLeft {
 }
 
 impl HeaderLeft {
-    /// The header that counts of pack `index`, where one is damaged and the checkpoint was complete, and
-    /// newer than the version `than` of the other pack, or the first pack and of the same: `sload.f2fs` leaves such. `read` gives `None` for a block that cannot be read.
+    /// The header that counts of pack `index`, where one is damaged and the checkpoint was complete, and newer than the
+    /// version `than` of the other pack; of the first pack also one of the same version, as `sload.f2fs` leaves both.
+    /// `read` gives `None` for a block that cannot be read.
     pub fn of<E>(
         g: &Geometry,
         index: usize,
