@@ -28,8 +28,9 @@ name:
   medfs put -r card.img photos /      makes /photos/1.jpg, /photos/2.jpg
 
 A volume with up to 10,000 inodes is checked first. If it is damaged, put prints
-a warning and still copies: a later repair may remove files put there. Copy the
-files off such a volume and repair it before using it ('medfs help damaged').";
+a warning and still copies, where the volume can be opened for writing: a later
+repair may remove files put there. Copy the files off such a volume and repair
+it before using it ('medfs help damaged').";
 
 /// `medfs put`
 pub(crate) fn run(args: &PutArgs) -> Result<u8> {

@@ -352,7 +352,10 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
             hint(format_args!("medfs fsck --repair --undo FILE {}{word}", damaged::map_option()))
         ),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
-            bail!("{path} holds no F2FS volume: make one with {}", hint(format_args!("medfs mkfs {word}")))
+            bail!(
+                "{path} holds zeros and no F2FS volume: if it had files, 'medfs help damaged' says what to do; {} makes a new one",
+                hint(format_args!("medfs mkfs {word}"))
+            )
         }
         None => match compressed(&blocks[0]) {
             Some(by) => {

@@ -52,7 +52,10 @@ impl Errno {
 impl From<medfs::Error> for Errno {
     fn from(error: medfs::Error) -> Errno {
         use medfs::Error::{Corrupt, Io};
-        if matches!(error, Io(_) | Corrupt(_)) {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        if matches!(&error, Io(e) if matches!(e.kind(), StorageFull | QuotaExceeded)) {
+            tracing::error!(ino = SUBJECT.get(), %error, "an operation on a file failed");
+        } else if matches!(error, Io(_) | Corrupt(_)) {
             DAMAGE_MET.fetch_add(1, Ordering::Relaxed);
             let subject = SUBJECT.get();
             tracing::error!(

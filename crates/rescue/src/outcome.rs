@@ -60,24 +60,28 @@ pub struct Failure {
 /// Ranges of a file that are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The first [`MOST_RANGES`] of them, those that touch as one.
+    /// [`MOST_RANGES`] of them at most, in the order of the file, those that touch as one.
     pub ranges: Vec<Range<u64>>,
     /// Bytes in all of them.
     pub bytes: u64,
 }
 
 impl Lost {
-    /// Adds a range behind those that are there.
+    /// Adds a range that overlaps none of those that are there.
     pub fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
         self.bytes += range.end - range.start;
-        let has_room = self.ranges.len() < MOST_RANGES;
-        match self.ranges.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ if has_room => self.ranges.push(range),
-            _ => {}
+        let at = self.ranges.partition_point(|other| other.start < range.start);
+        let before = at.checked_sub(1).filter(|&before| self.ranges[before].end == range.start);
+        let is_before_next = self.ranges.get(at).is_some_and(|next| next.start == range.end);
+        match (before, is_before_next) {
+            (Some(before), true) => self.ranges[before].end = self.ranges.remove(at).end,
+            (Some(before), false) => self.ranges[before].end = range.end,
+            (None, true) => self.ranges[at].start = range.start,
+            (None, false) if self.ranges.len() < MOST_RANGES => self.ranges.insert(at, range),
+            (None, false) => {}
         }
     }
 
@@ -139,6 +143,15 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_in_the_order_of_the_file() {
+        let mut lost = Lost::default();
+        [20..30, 0..5, 10..20, 40..50, 5..10].into_iter().for_each(|range| lost.add(range));
+        assert_eq!((&lost.ranges[..], lost.bytes), (&[0..30, 40..50][..], 40));
+        lost.add(30..40);
+        assert_eq!((lost.to_string(), lost.is_known()), ("bytes 0-49".to_owned(), true));
+    }
 
     #[test]
     fn ranges_that_touch_are_one_and_few_are_shown() {

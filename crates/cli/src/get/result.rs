@@ -55,7 +55,10 @@ struct Failed {
     path_hex: Option<String>,
     ino: Option<u32>,
     reason: String,
-    lost_bytes: u64,
+    /// Absent where the ranges are not known, as of a file that was not brought at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     lost: Vec<LostRange>,
 }
 
@@ -75,7 +78,7 @@ impl From<&Failure> for Failed {
             path_hex,
             ino: failure.ino,
             reason: exit::without_numbers(&failure.reason),
-            lost_bytes: failure.lost.bytes,
+            lost_bytes: (failure.lost.bytes > 0).then_some(failure.lost.bytes),
             lost: failure.lost.ranges.iter().map(range).collect(),
         }
     }

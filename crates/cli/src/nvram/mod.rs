@@ -169,15 +169,12 @@ fn info(args: &InfoArgs) -> Result<u8> {
 /// `medfs nvram init`
 fn init(args: &InitArgs) -> Result<u8> {
     let path = &args.memory.path;
-    if let Some(size) = args.size {
-        let made = OpenOptions::new().write(true).create_new(true).open(path);
-        match made {
-            Ok(file) => file.set_len(size).with_context(|| format!("cannot create {}", path.display()))?,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => has_size(path, size)?,
-            Err(e) => return Err(e).with_context(|| format!("cannot create {}", path.display())),
+    let is_made = args.size.map_or(Ok(false), |size| make(path, size))?;
+    let memory = open(&args.memory, false).inspect_err(|_| {
+        if is_made {
+            let _ = std::fs::remove_file(path);
         }
-    }
-    let memory = open(&args.memory, false)?;
+    })?;
     let holds = Holds::of(&memory)?;
     if holds.holds == "zeros" {
         outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
@@ -205,6 +202,16 @@ fn init(args: &InitArgs) -> Result<u8> {
     bar.finish_and_clear();
     outln!("{} is ready for a volume: {}", args.memory, size::show(bytes));
     Ok(exit::SUCCESS)
+}
+
+/// Makes a file for a memory; whether it was not there.
+fn make(path: &Path, size: u64) -> Result<bool> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => file.set_len(size).with_context(|| format!("cannot create {}", path.display()))?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return has_size(path, size).map(|()| false),
+        Err(e) => return Err(e).with_context(|| format!("cannot create {}", path.display())),
+    }
+    Ok(true)
 }
 
 /// A file that is there already keeps its size.

@@ -101,7 +101,9 @@ fn what_is_no_volume_is_named() {
     assert!(text.ends_with("is too short for an F2FS volume: it has less than 8 KiB\n"), "{text}");
     assert!(!s.path("salvaged").exists());
     File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    all("holds no F2FS volume: make one with");
+    all(
+        "holds zeros and no F2FS volume: if it had files, 'medfs help damaged' says what to do; 'medfs mkfs ",
+    );
     // What holds something is not to be overwritten.
     File::options().write(true).open(&image).unwrap().write_all_at(&[0xa5; 5000], 0).unwrap();
     all("holds no F2FS volume; is it the right partition or image? 'medfs help damaged'");
@@ -395,7 +397,7 @@ fn hints_quote_paths_for_a_shell() {
     let image = s.path("my card.img");
     fs::write(&image, vec![0; 1 << 20]).unwrap();
     let text = error(1, medfs().arg("ls").arg(&image));
-    let hint = format!("make one with \"medfs mkfs '{}'\"\n", image.display());
+    let hint = format!("what to do; \"medfs mkfs '{}'\" makes a new one\n", image.display());
     assert!(text.ends_with(&hint), "{text}");
 }
 
