@@ -500,6 +500,8 @@ mod tests {
         let mut changed = nodes.clone();
         changed[1].0[3000] ^= 1;
         assert_eq!(logged(&changed).broken(), 1);
+        let doubted: Vec<BlockAddr> = logged(&changed).in_doubt().collect();
+        assert_eq!((doubted, logged(&nodes).in_doubt().count()), (vec![100, 101, 102], 0));
         // Of node 2 nothing says that it was durable before the last node, which then proves nothing.
         let mut torn = nodes.clone();
         torn[2].0[3000] ^= 1;
