@@ -203,6 +203,11 @@ impl Seal {
         Some(Seal { position, durable, before: raw.before.get(), cover })
     }
 
+    /// The first of the nodes before it whose hashes a seal at this place of the log has.
+    fn first_answered(&self, at: usize) -> usize {
+        (self.durable as usize).saturating_sub(1).min(at)
+    }
+
     /// Puts the seal into a node that [`fits`] it, in place of the one that it had.
     pub fn put(&self, block: &mut Block, node_ino: Ino) {
         clear(block, node_ino);
@@ -281,10 +286,10 @@ impl SealedLog {
 
     /// Whether a node is where its seal says, behind the nodes that it says.
     fn is_intact(&self, key: SealKey, at: usize, seal: &Seal) -> bool {
-        let from = (seal.durable as usize).saturating_sub(1);
+        let answered = &self.nodes[seal.first_answered(at)..at];
         seal.position as usize == at
             && seal.durable <= seal.position
-            && key.of_nodes(self.nodes[from.min(at)..at].iter().map(|&(_, hash)| hash)) == seal.before
+            && key.of_nodes(answered.iter().map(|&(_, hash)| hash)) == seal.before
     }
 
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell: in the log, and
@@ -297,22 +302,19 @@ impl SealedLog {
     ) -> usize {
         let further_on = rest.take(LOOKED_AT_BEHIND).filter_map(read);
         let of_log = further_on.filter(|block| version.belongs(footer(block).cp_ver.get()));
-        self.broken() + of_log.map(|block| self.missing(&block)).max().unwrap_or(0)
+        self.broken().count() + of_log.map(|block| self.missing(&block)).max().unwrap_or(0)
     }
 
     /// Seals that prove nothing any more though a later one says that their nodes were durable: the device lost or
     /// changed a node after it had ended a flush of it. A later seal that does not hold itself is not believed.
-    fn broken(&self) -> usize {
-        self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact).count()
+    fn broken(&self) -> impl Iterator<Item = &SealedNode> {
+        self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact)
     }
 
     /// The nodes that broken seals answer for, and their own: some of them were changed.
     pub fn in_doubt(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        let broken = self.seals.iter().filter(|node| node.at < self.durable && !node.is_intact);
-        broken.flat_map(|node| {
-            let from = (node.seal.durable as usize).saturating_sub(1).min(node.at);
-            self.nodes[from..=node.at].iter().map(|(addr, _)| *addr)
-        })
+        let nodes = |of: &SealedNode| &self.nodes[of.seal.first_answered(of.at)..=of.at];
+        self.broken().flat_map(move |of| nodes(of).iter().map(|(addr, _)| *addr))
     }
 
     /// Nodes that the log lacks at its end, by the seal of a node that was found further on: it was written when
@@ -495,17 +497,17 @@ mod tests {
             log
         };
         let nodes = log(&[0, 1, 1, 3]);
-        assert_eq!(logged(&nodes).broken(), 0);
+        assert_eq!(logged(&nodes).broken().count(), 0);
         // Node 1 was durable when node 3 was written, and is covered by the seal of node 2.
         let mut changed = nodes.clone();
         changed[1].0[3000] ^= 1;
-        assert_eq!(logged(&changed).broken(), 1);
+        assert_eq!(logged(&changed).broken().count(), 1);
         let doubted: Vec<BlockAddr> = logged(&changed).in_doubt().collect();
         assert_eq!((doubted, logged(&nodes).in_doubt().count()), (vec![100, 101, 102], 0));
         // Of node 2 nothing says that it was durable before the last node, which then proves nothing.
         let mut torn = nodes.clone();
         torn[2].0[3000] ^= 1;
-        assert_eq!(logged(&torn).broken(), 0);
+        assert_eq!(logged(&torn).broken().count(), 0);
         // The log ends before a node that is not there: node 3 knows three of them to be durable.
         assert_eq!((logged(&nodes[..1]).missing(&nodes[3]), logged(&nodes[..3]).missing(&nodes[3])), (2, 0));
         assert_eq!(logged(&nodes[..1]).missing(&nodes[2]), 0, "what it says to be durable is there");
@@ -525,7 +527,7 @@ mod tests {
                 let mut log = SealedLog::new(UUID, NODE_INO);
                 let _ = log.missing(&block);
                 log.add(100, &block);
-                let _ = (log.broken(), end_of(&[block], |_| None));
+                let _ = (log.broken().count(), end_of(&[block], |_| None));
             }
         }
     }

@@ -142,11 +142,7 @@ fn weigh<E>(sb: &RawSuperblock, g: &Geometry, read: Read<'_, E>) -> Result<Weigh
 /// none.
 fn ask_logs<E>(g: &Geometry, read: Read<'_, E>, each: &mut dyn FnMut(u32, &RawInode)) -> Result<(), E> {
     for start in [0, 1].map(|index| g.cp_pack(index)) {
-        let Some(first) = read(start)? else { continue };
-        let cp = RawCheckpoint::in_block(&first);
-        if checkpoint::verify_checksum(&first, start).is_err() || cp.validate(start, g).is_err() {
-            continue;
-        }
+        let Some(cp) = header_at(g, start, read)? else { continue };
         let logs = [Log::HotNode, Log::WarmNode, Log::ColdNode].map(|log| cp.curseg(log as usize).0);
         for addr in logs.into_iter().flat_map(|segno| g.seg_start(segno)..g.seg_start(segno) + ASKED as u32) {
             let Some(block) = read(addr)? else { continue };
@@ -178,13 +174,17 @@ fn weigh_inode(sb: &RawSuperblock, g: &Geometry, (ino, inode): (u32, &RawInode),
     i32::from(fits) + i32::from(extra_fits) + sealed
 }
 
+/// The header of the pack that begins there, where it is sound.
+fn header_at<E>(g: &Geometry, start: BlockAddr, read: Read<'_, E>) -> Result<Option<RawCheckpoint>, E> {
+    let Some(first) = read(start)? else { return Ok(None) };
+    let cp = RawCheckpoint::in_block(&first);
+    let is_sound = checkpoint::verify_checksum(&first, start).is_ok() && cp.validate(start, g).is_ok();
+    Ok(is_sound.then(|| cp.clone()))
+}
+
 /// What speaks for a pack that begins there, as a pack of this superblock.
 fn weigh_pack<E>(sb: &RawSuperblock, g: &Geometry, start: BlockAddr, read: Read<'_, E>) -> Result<i32, E> {
-    let Some(first) = read(start)? else { return Ok(0) };
-    let cp = RawCheckpoint::in_block(&first);
-    if checkpoint::verify_checksum(&first, start).is_err() || cp.validate(start, g).is_err() {
-        return Ok(0);
-    }
+    let Some(cp) = header_at(g, start, read)? else { return Ok(0) };
     let behind = start + 1 + g.cp_payload;
     let payload_fits = match cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
         false => cp.cp_pack_start_sum.get() == 1 + g.cp_payload,

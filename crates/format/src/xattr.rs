@@ -120,8 +120,13 @@ pub fn has_wrong_header(area: &[u8]) -> bool {
 
 /// Whether there are entries, and nothing but zeros behind them.
 fn is_whole(behind: &[u8], (entries, error): &(Vec<XattrEntry>, Option<FormatError>)) -> bool {
+    error.is_none() && !entries.is_empty() && !has_more(behind, entries)
+}
+
+/// Whether what follows a header has more than these entries, with which it begins.
+fn has_more(behind: &[u8], entries: &[XattrEntry]) -> bool {
     let used: usize = entries.iter().map(XattrEntry::size).sum();
-    error.is_none() && !entries.is_empty() && behind[used..].iter().all(|&b| b == 0)
+    behind[used..].iter().any(|&byte| byte != 0)
 }
 
 /// Parses an area (header included). `id` identifies it in errors.
@@ -141,12 +146,10 @@ pub fn parse_prefix(area: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatErro
     if has_magic || has_wrong_header(area) { entries_in(behind, id) } else { (Vec::new(), None) }
 }
 
-/// Whether something lies behind the end of the entries of a sound area: whoever removes one leaves zeros, so that more
-/// entries were there, and the end is a sector of zeros in their midst.
-pub fn has_more_behind_end(area: &[u8]) -> bool {
-    let (entries, error) = parse_prefix(area, 0);
-    let used: usize = HEADER_SIZE + entries.iter().map(XattrEntry::size).sum::<usize>();
-    error.is_none() && !entries.is_empty() && area[used..].iter().any(|&byte| byte != 0)
+/// Whether something lies behind the end of the entries that a sound area was found to have: whoever removes one leaves
+/// zeros, so that more entries were there, and the end is a sector of zeros in their midst.
+pub fn has_more_behind_end(area: &[u8], entries: &[XattrEntry]) -> bool {
+    !entries.is_empty() && area.get(HEADER_SIZE..).is_some_and(|behind| has_more(behind, entries))
 }
 
 /// The entries of an area behind its header, likewise.
@@ -221,10 +224,11 @@ mod tests {
     fn zeros_in_the_midst_of_entries_are_no_end() {
         let mut area = [0; 3000];
         assert!(write(&mut area, &[entry(1, b"a", vec![1; 900]), entry(1, b"b", vec![2; 900])]));
-        assert!(!has_more_behind_end(&area));
+        let has_more = |area: &[u8]| has_more_behind_end(area, &parse(area, 1).unwrap());
+        assert!(!has_more(&area));
         area[512..1024].fill(0);
-        assert!(has_more_behind_end(&area) && parse(&area, 1).unwrap().len() == 1);
-        assert!(!has_more_behind_end(&[0; 100]) && !has_more_behind_end(&[7; 100]));
+        assert!(has_more(&area) && parse(&area, 1).unwrap().len() == 1);
+        assert!(!has_more(&[0; 100]) && !has_more(&[7; 100]) && !has_more(&[]));
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Judgement<'_> {
         if is_headless {
             self.findings.add(Code::Xattr, format!("inode {}: xattrs have another magic than F2FS's", f.ino));
         }
-        let ends_early = xattr::has_more_behind_end(&area);
+        let ends_early = error.is_none() && xattr::has_more_behind_end(&area, &good);
         if ends_early {
             let what = "bytes behind the end of the xattrs: a part of the list is zeros, and those behind it are lost";
             self.findings.add(Code::Xattr, format!("inode {}: {what}", f.ino));

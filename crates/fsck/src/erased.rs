@@ -97,16 +97,13 @@ impl Maker<'_, '_> {
         let content = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
         let len = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         inode.i_size = (len as u64).into();
-        if len > 0 {
-            inode.i_inline |= Inline::DATA_EXIST.bits();
-            self.cuts.add(ino, 0, 1);
-        }
+        self.cuts.add(ino, 0, 1);
         if len == 0 {
             self.anew.emptied.insert(ino);
-            self.cuts.add(ino, 0, 1);
             self.tell_head(ino, "keeps an empty file, as its content was there", place);
             return Ok(());
         }
+        block.view_mut::<RawInode>().i_inline |= Inline::DATA_EXIST.bits();
         let what = format!("keeps what the other sectors hold of its content, up to byte {len}");
         self.tell_head(ino, &what, place);
         Ok(())

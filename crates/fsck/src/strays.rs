@@ -343,9 +343,9 @@ impl Image<'_> {
                 continue;
             }
             let inode: &RawInode = self.cache.get(addr)?.view();
-            let is_denied = nid == ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
             // A node names the block behind it.
-            let is_denied = is_denied || f.next_blkaddr.get() == addr;
+            let is_denied = f.next_blkaddr.get() == addr
+                || nid == ino && seed.is_some_and(|seed| !inode.is_sealed(layouts, seed));
             let trust = match owners.as_ref().map(|owners| owners[offset as usize] == nid) {
                 _ if is_denied => Trust::Denied,
                 Some(false) => Trust::Doubted,

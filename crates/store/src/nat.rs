@@ -7,7 +7,7 @@
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 
 use crate::cache::{Cache, HashMap, cache};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::Io;
 use crate::ranks;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
@@ -18,6 +18,7 @@ use medfs_format::{
 };
 use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::little_endian::U32;
 
@@ -150,57 +151,34 @@ impl Nat {
     /// The numbers from one on whose entries lead to an inode, and the errors of blocks and entries that cannot be
     /// read.
     pub fn inodes<'a>(&'a self, io: &'a Io, from: Nid) -> impl Iterator<Item = Result<Nid>> + 'a {
-        let mut next = from;
-        std::iter::from_fn(move || {
-            let found = self.next_inode(io, next).transpose()?;
-            next = 1 + match &found {
-                Ok(nid) | Err((nid, _)) => *nid,
-            };
-            Some(found.map_err(|(_, error)| error))
+        let is_inode = |&(nid, entry): &(Nid, NatEntry)| entry.ino == nid;
+        self.used(io, from)
+            .filter(move |found| found.as_ref().map_or(true, is_inode))
+            .map(|found| found.map(|(nid, _)| nid))
+    }
+
+    /// The entries from a number on that are in use, and the errors of blocks and entries that cannot be read. What is
+    /// known beside a block counts although the block cannot be read.
+    pub fn used<'a>(&'a self, io: &'a Io, from: Nid) -> impl Iterator<Item = Result<(Nid, NatEntry)>> + 'a {
+        let blocks = from / ENTRIES_PER_BLOCK as u32..self.geo.nat_blocks();
+        blocks.flat_map(move |index| {
+            let first = index * ENTRIES_PER_BLOCK as u32;
+            let end = (first + ENTRIES_PER_BLOCK as u32).min(self.geo.max_nid());
+            self.used_in(io, index, first.max(from).max(self.geo.root_ino)..end)
         })
     }
 
-    /// The first of them, or an error and the last number that it concerns.
-    fn next_inode(&self, io: &Io, from: Nid) -> std::result::Result<Option<Nid>, (Nid, Error)> {
-        for index in from / ENTRIES_PER_BLOCK as u32..self.geo.nat_blocks() {
-            let first = index * ENTRIES_PER_BLOCK as u32;
-            let last = (first + (ENTRIES_PER_BLOCK as u32 - 1)).min(self.geo.max_nid() - 1);
-            let (state, block) = self.block(io, index).map_err(|error| (last, error))?;
-            for nid in (from.max(first)..=last).filter(|&nid| self.geo.is_nid(nid)) {
-                let entry = self.entry_in(&state, &block, nid).map_err(|error| (nid, error))?;
-                if entry.ino == nid && entry.addr != NULL_ADDR {
-                    return Ok(Some(nid));
-                }
+    /// Those of a block among these numbers.
+    fn used_in(&self, io: &Io, index: u32, nids: Range<Nid>) -> Vec<Result<(Nid, NatEntry)>> {
+        let is_used = |found: &Result<(Nid, NatEntry)>| !matches!(found, Ok((_, e)) if e.addr == NULL_ADDR);
+        match self.block(io, index) {
+            Ok((state, block)) => {
+                nids.map(|nid| Ok((nid, self.entry_in(&state, &block, nid)?))).filter(is_used).collect()
             }
-        }
-        Ok(None)
-    }
-
-    /// Walks all entries that are in use, which reads the whole table; one that cannot be read is passed over.
-    pub fn each(&self, io: &Io, mut found: impl FnMut(Nid, NatEntry)) {
-        // What differs from the table, so that of its blocks none is asked for each number.
-        let known = self.state.lock().cache.clone();
-        for index in 0..self.geo.nat_blocks() {
-            let (pending, addr) = {
+            Err(error) => {
                 let state = self.state.lock();
-                (state.pending.get(&index).cloned(), self.block_addr(&state, index))
-            };
-            let read = pending.map_or_else(|| io.read(addr).map(|block| Arc::new(*block)), Ok);
-            if let Err(error) = &read {
-                tracing::debug!(index, %error, "a block of the NAT cannot be read");
-            }
-            let block = read.unwrap_or_else(|_| Arc::new(Block::ZERO));
-            for (nid, raw) in (index * ENTRIES_PER_BLOCK as u32..).zip(&block.view::<RawNatBlock>().entries) {
-                let known = known.get(&nid).copied();
-                let is_used =
-                    known.map_or(raw.block_addr.get() != NULL_ADDR, |entry| entry.addr != NULL_ADDR);
-                if !is_used || !self.geo.is_nid(nid) {
-                    continue;
-                }
-                match known.map_or_else(|| parse(&self.geo, nid, raw), Ok) {
-                    Ok(entry) => found(nid, entry),
-                    Err(error) => tracing::debug!(nid, %error, "an entry of the NAT is wrong"),
-                }
+                let known = nids.filter_map(|nid| Some(Ok((nid, *state.cache.get(&nid)?))));
+                known.filter(is_used).chain([Err(error)]).collect()
             }
         }
     }
@@ -548,8 +526,14 @@ mod tests {
         device.arm(Fault::on(Kind::Read, Effect::IO).within(lost..lost + 1));
         let (io, nat) = (Io::new(Arc::new(device)), table(&geo));
         nat.set(20, 20, NEW_ADDR, false);
+        let lost_one = per_block + 1;
+        nat.set(lost_one + 1, lost_one + 1, NEW_ADDR, false);
         let found: Vec<_> = nat.inodes(&io, 5).map(Result::ok).collect();
-        assert_eq!(found, [Some(9), None, Some(12), Some(20), None, Some(far)]);
-        assert_eq!(nat.inodes(&io, 13).filter_map(Result::ok).collect::<Vec<_>>(), [20, far]);
+        assert_eq!(found, [Some(9), None, Some(12), Some(20), Some(lost_one + 1), None, Some(far)]);
+        assert_eq!(
+            nat.used(&io, 11).flatten().map(|(nid, _)| nid).collect::<Vec<_>>(),
+            [11, 12, 20, lost_one + 1, far]
+        );
+        assert_eq!(nat.inodes(&io, 13).flatten().collect::<Vec<_>>(), [20, lost_one + 1, far]);
     }
 }

@@ -130,9 +130,7 @@ impl Xref {
 
     /// Finds the files that are made from others without the list, among all inodes.
     pub(crate) fn find_dependents(&self) {
-        let mut inodes = Vec::new();
-        self.nat.each(&self.io, |nid, entry| inodes.extend((entry.ino == nid).then_some(nid)));
-        for ino in inodes {
+        for ino in self.nat.inodes(&self.io, self.geo.root_ino).flatten() {
             match self.inode(ino) {
                 Ok(inode) => self.load_dependents(&inode),
                 Err(error) => tracing::warn!(ino, %error, "an inode cannot be read"),

@@ -124,10 +124,7 @@ impl Segments {
         at: SegmentsAtMount,
         (alloc_mode, scatter): (AllocMode, Scatter),
     ) -> Result<Segments> {
-        let sit_journal = match journal_entries(geo, &at.sit_journal) {
-            Err(_) if at.read_only => BTreeMap::new(), // who reads needs no SIT
-            entries => entries?,
-        };
+        let sit_journal = journal_entries(geo, &at.sit_journal)?;
         let mut segments = Segments {
             geo: geo.clone(),
             sit: HashMap::default(),

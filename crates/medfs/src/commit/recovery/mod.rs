@@ -323,9 +323,8 @@ impl Replay<'_> {
     fn lacks_nodes(&mut self) -> bool {
         let tree = self.tree;
         *self.lacks_nodes.get_or_insert_with(|| {
-            let mut nodes = 0;
-            tree.nat.each(&tree.io, |_, _| nodes += 1);
-            nodes != tree.space.counts().valid_nodes
+            let nodes = tree.nat.used(&tree.io, tree.geo.root_ino).flatten().count();
+            nodes as u64 != u64::from(tree.space.counts().valid_nodes)
         })
     }
 
