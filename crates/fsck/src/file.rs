@@ -5,7 +5,7 @@ use crate::names::{inode_name, is_opaque};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::compress::Compression;
 use medfs_format::delta::{self, Tie};
-use medfs_format::node::{RawExtent, RawInode};
+use medfs_format::node::{ADDRS_PER_BLOCK, NAME_LEN, RawExtent, RawInode};
 use medfs_format::{BLOCK_SIZE, Ino};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,6 +38,36 @@ pub(crate) struct FileWalk {
     pub(crate) unplaced: u64,
     /// The checksum of its inode is wrong.
     pub(crate) doubtful: bool,
+}
+
+impl FileWalk {
+    /// Nothing gathered yet of a file that is no directory.
+    pub(crate) fn new(ino: Ino, inode: &RawInode, compression: Option<Compression>) -> FileWalk {
+        let cluster = compression.map_or(1, Compression::cluster_pages);
+        FileWalk {
+            ino,
+            dir: None,
+            zone: None,
+            name: compression.map_or(String::new(), |_| {
+                let len = (inode.i_namelen.get() as usize).min(NAME_LEN);
+                String::from_utf8_lossy(&inode.i_name[..len]).into_owned()
+            }),
+            compression,
+            released: inode.saved_blocks_released(),
+            saved: 0,
+            region: None,
+            addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
+            blocks: 1,
+            extent: inode.i_ext,
+            extent_hits: 0,
+            last_page: None,
+            cut: false,
+            lost: 0,
+            strange: 0,
+            unplaced: 0,
+            doubtful: false,
+        }
+    }
 }
 
 /// What a directory's walk gathers.

@@ -70,6 +70,7 @@ mod strays;
 mod superblock;
 mod supply;
 mod tables;
+mod target;
 mod tools;
 mod traits;
 pub mod undo;

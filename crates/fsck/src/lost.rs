@@ -279,7 +279,9 @@ impl Walker<'_, '_> {
     fn hold(&mut self, nid: Nid, parent: Ino) -> io::Result<()> {
         let is_possible = self.image.g.is_nid(parent) && parent != nid;
         let parent = if is_possible { parent } else { self.image.g.root_ino };
-        self.visit(nid, (parent, b""), Via::Superblock, "a file without a name")?;
+        if self.visit(nid, (parent, b""), Via::Superblock, "a file without a name")? == Verdict::Rejected {
+            return Ok(());
+        }
         self.drain()?;
         self.keep_nameless()
     }

@@ -375,6 +375,13 @@ impl Space {
         self.blocks -= 1;
     }
 
+    /// Takes neither a node nor its block for reached any more.
+    pub(crate) fn give_back_node(&mut self, g: &Geometry, nid: Nid, addr: BlockAddr) {
+        flip_bit(&mut self.nids, nid as usize);
+        self.nodes -= 1;
+        self.give_back(g, addr);
+    }
+
     /// Records a new block's owner without asking what the summary said before.
     pub(crate) fn take_new(
         &mut self,

@@ -19,12 +19,11 @@ use crate::names::own_name;
 use crate::placed::{put_blocks_in_their_places, put_nodes_in_their_places};
 use crate::reach::{Entry, Links, Pending, Verdict, Via};
 use crate::space::Owner;
+use crate::target::{give_up_link, has_target};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::dentry::{HIDDEN_DIR, HIDDEN_LIST};
-use medfs_format::node::{
-    self, ADDRS_PER_BLOCK, FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode,
-};
+use medfs_format::node::{FileKind, Inline, NIDS_PER_BLOCK, RawDirectNode, RawIndirectNode, RawInode};
 use medfs_format::path::BELOW_INODE;
 use medfs_format::{Block, BlockAddr, COMPRESS_ADDR, Ino, NEW_ADDR, NULL_ADDR, Nid};
 use std::io;
@@ -140,7 +139,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             if inode.i_links.get() != found {
                 self.links.insert(ino, Links { found, claimed: inode.i_links.get() });
             }
-            self.body(ino, addr, block, parent)?;
+            if !self.body(ino, addr, block, parent, place)? {
+                self.files -= u64::from(!hidden);
+                return Ok(Verdict::Rejected);
+            }
         }
         Ok(Verdict::Accepted(kind))
     }
@@ -199,18 +201,25 @@ impl<'d, 'p> Walker<'d, 'p> {
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         while let Some(Pending { ino, parent }) = self.pending.pop() {
             let (addr, mut block) = self.understood(ino, Some(FileKind::Directory))?;
-            self.body(ino, addr, &mut block, parent)?;
+            self.body(ino, addr, &mut block, parent, "")?;
         }
         Ok(())
     }
 
-    /// Everything an accepted inode holds.
-    fn body(&mut self, ino: Ino, addr: BlockAddr, block: &mut Block, parent: Ino) -> io::Result<()> {
+    /// Everything an accepted inode holds; `false` where that is not worth a name.
+    fn body(
+        &mut self,
+        ino: Ino,
+        addr: BlockAddr,
+        block: &mut Block,
+        parent: Ino,
+        place: &str,
+    ) -> io::Result<bool> {
         let inode: &mut RawInode = block.view_mut();
         let before = inode.clone();
         match self.rules.vet(inode, ino) {
             Ok(found) => found.into_iter().for_each(|(code, text)| self.findings.add(code, text)),
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(true),
         }
         let checksum_wrong = self.rules.is_doubtful(&before);
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
@@ -219,29 +228,9 @@ impl<'d, 'p> Walker<'d, 'p> {
         }
         let compression = if self.rules.has_compression() { inode.compression() } else { None };
         let cluster = compression.map_or(1, Compression::cluster_pages);
-        let mut f = FileWalk {
-            ino,
-            dir: (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent)),
-            zone: None,
-            name: compression.map_or(String::new(), |_| {
-                let len = (inode.i_namelen.get() as usize).min(node::NAME_LEN);
-                String::from_utf8_lossy(&inode.i_name[..len]).into_owned()
-            }),
-            compression,
-            released: inode.saved_blocks_released(),
-            saved: 0,
-            region: None,
-            addrs_per_block: ADDRS_PER_BLOCK / cluster * cluster,
-            blocks: 1,
-            extent: inode.i_ext,
-            extent_hits: 0,
-            last_page: None,
-            cut: false,
-            lost: 0,
-            strange: 0,
-            unplaced: 0,
-            doubtful: checksum_wrong,
-        };
+        let mut f = FileWalk::new(ino, inode, compression);
+        f.dir = (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent));
+        f.doubtful = checksum_wrong;
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
         self.open_zone(&mut f, inode);
@@ -254,6 +243,10 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.addresses(&mut f, inode, cluster)?;
             self.bring_missing(&mut f, inode, before.i_blocks.get())?;
         }
+        if kind == FileKind::Symlink && !has_target(self, inode)? {
+            give_up_link(self, (ino, addr), inode, place)?;
+            return Ok(false);
+        }
         self.end_before_compact(&f, inode);
         self.settle_zone(&mut f, inode)?;
         self.settle(&mut f, inode, kind)?;
@@ -263,7 +256,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         if checksum_wrong || inode.as_bytes() != before.as_bytes() {
             self.write_inode(addr, block)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn inline(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {

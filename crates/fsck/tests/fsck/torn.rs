@@ -3,7 +3,7 @@
 
 use crate::common::{META, compressed_volume, delta_volume, number};
 use crate::medium::{addr_of, checked, node_addr, opened, repaired};
-use medfs::{FallocateMode, FileKind, Files, Ino, NewFile, PastDamage, Piece, Volume};
+use medfs::{FallocateMode, FileKind, Files, Ino, NewFile, PastDamage, Piece, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::RawCheckpoint;
@@ -477,6 +477,49 @@ fn a_link_that_lost_its_target_is_told_as_lost() {
         let v = opened(Arc::new(dev));
         assert!(v.lookup(v.root(), b"some").is_err(), "{features:?}");
         assert_eq!(v.readlink(long_link).expect("the other one"), long);
+    }
+}
+
+/// Zeros where a link led, inside the inode or in its block: nobody can follow it, under one name or under two.
+#[test]
+fn links_whose_target_is_zeros_are_told_as_lost() {
+    for features in FEATURE_SETS {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        let long = [b'x'; 3900];
+        let links = [("short", &b"somewhere"[..]), ("zeros", &long), ("away", &long), ("whole", &long)];
+        let [short, zeros, away, whole] =
+            links.map(|(name, to)| v.symlink(v.root(), name.as_bytes(), to, 0, 0).expect("symlink").ino);
+        v.link(zeros, v.root(), b"second name").expect("link");
+        v.setxattr(short, b"trusted.a", &[7; 1000], XattrMode::Set).expect("an attribute");
+        v.close().expect("closed");
+        drop(v);
+        let mut inode = read_block(&*dev, node_addr(&dev, short)).expect("memory");
+        let target = inode.0.windows(9).position(|bytes| bytes == b"somewhere").expect("it is inline");
+        inode.0[target..target + 9].fill(0);
+        dev.write(node_addr(&dev, short), &[&inode], META).expect("memory");
+        dev.write(addr_of(&dev, zeros, 0).into(), &[&Block::ZERO], META).expect("memory");
+        // The summaries know this one's block.
+        let mut inode = read_block(&*dev, node_addr(&dev, away)).expect("memory");
+        let named = addr_of(&dev, away, 0);
+        let mut slots = inode.view_mut::<RawInode>().i_addr.iter_mut();
+        *slots.find(|addr| addr.get() == named).expect("an address") = 0.into();
+        dev.write(node_addr(&dev, away), &[&inode], META).expect("memory");
+        let dev = dev.snapshot();
+        let mended = repaired(&dev);
+        assert_eq!(
+            (mended.before.losses.lost, mended.after.findings.len()),
+            (3, 0),
+            "{features:?}: {:?}",
+            mended.before.findings
+        );
+        let v = opened(Arc::new(dev));
+        for kept in [away, whole] {
+            assert_eq!(v.readlink(kept).expect("the other ones"), long);
+        }
+        for gone in ["short", "zeros", "second name"] {
+            assert!(v.lookup(v.root(), gone.as_bytes()).is_err(), "{gone} {features:?}");
+        }
     }
 }
 
