@@ -463,6 +463,8 @@ pub(crate) struct ManArgs {
 
 /// What the numbers of a mounted volume mean.
 const STAT_HELP: &str = "\
+Of an image, the last checkpoint is shown, and nothing is checked (medfs fsck).
+
 For a mounted volume, all counts are since the mount:
 
 deltas compression ratio (DCR): the share of the pages' bytes that their deltas

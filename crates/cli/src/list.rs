@@ -63,7 +63,8 @@ pub(crate) fn run(args: &LsArgs) -> Result<u8> {
     let kept = keeper.finish();
     let code = listed?;
     // Nothing of the content was read: whether all of it is there is not known.
-    let tells = hint(format_args!("medfs get -r {} / DIRECTORY", quote::path(&args.image)));
+    let tells =
+        hint(format_args!("medfs get -r {}{} / DIRECTORY", damaged::map_option(), quote::path(&args.image)));
     let more = if code == exit::SUCCESS {
         format!("; {tells} tells which files lack content")
     } else {

@@ -134,8 +134,10 @@ fn who_may(error: io::Error, path: &Path) -> anyhow::Error {
             Err(_) => anyhow::anyhow!("{}: a directory above it is closed to this user (try sudo)", reason()),
         },
         io::ErrorKind::ReadOnlyFilesystem if is_device() => anyhow::anyhow!(
-            "{shown} is write-protected: check the lock switch of the card, or allow writes with {}",
-            hint(format_args!("blockdev --setrw {}", quote::path(path)))
+            "{shown} is write-protected: by the lock switch of the card, by its system ({} allows writes), or by the card \
+             itself, as worn-out ones do for good ({} copies its files)",
+            hint(format_args!("blockdev --setrw {}", quote::path(path))),
+            hint(format_args!("medfs get -r {} / DIRECTORY", quote::path(path)))
         ),
         io::ErrorKind::ReadOnlyFilesystem => {
             anyhow::anyhow!("{shown} is write-protected: the file system that it is on is mounted read-only")

@@ -15,6 +15,9 @@ use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
+/// Blocks behind the end of a log without seals in which nodes of it are looked for.
+const LOOKED_AT_BEHIND: usize = 64;
+
 /// What has checksums among the nodes of a volume's log.
 #[derive(Debug, Clone, Copy)]
 pub struct Sealing {
@@ -139,6 +142,34 @@ pub fn node_behind(
     }
     // Of several segments of the log the first is the one that no other leads to.
     starts.iter().copied().find(|start| !named.contains(start)).or(starts.first().copied())
+}
+
+/// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed what
+/// it had reported as stored. A node among them was fsynced twice, and the first of these fsyncs had returned, with all
+/// that was fsynced before. Empty where nothing tells, as behind an fsync during which power was lost. `read` gives
+/// `None` for a block that is no whole node.
+///
+/// Two fsyncs of one file that run at once, or fsyncs without flushes (`nobarrier`), can leave the same.
+pub fn refsynced_behind(
+    geo: &Geometry,
+    end: BlockAddr,
+    version: ChainVersion,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+) -> Vec<BlockAddr> {
+    let mut is_node =
+        |&addr: &BlockAddr| read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()));
+    let rest = if geo.in_main(end) { geo.rest_of_segment(end) } else { 0..0 };
+    let Some(start) = rest.take(LOOKED_AT_BEHIND).find(|addr| is_node(addr)) else { return Vec::new() };
+    let (mut nodes, mut fsynced, mut is_twice) = (Vec::new(), HashSet::new(), false);
+    walk(geo, start, version, is_free, read, &mut |step| {
+        if let Step::Node(addr, block) = step {
+            nodes.push(addr);
+            let f = footer(block);
+            is_twice |= f.is_fsync() && !fsynced.insert(f.nid.get());
+        }
+    });
+    if is_twice { nodes } else { Vec::new() }
 }
 
 /// A block in place of one of the log that cannot be read: it is of no file, and leads to the next node.

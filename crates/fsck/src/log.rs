@@ -108,6 +108,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             break;
         }
         if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
+            end_before_fsynced(image, addr, findings, fix)?;
             break; // no fsync that wrote it ended, and as little came behind it
         }
         let is_mended = log_node::judge(image, addr, &mut block, bit, findings)?;
@@ -252,6 +253,31 @@ fn end_at_unreadable(
     if fix {
         let tag = WriteTag::new(Cause::Node, Temperature::Warm);
         image.cache.medium.write(addr, &[&Block::ZERO], tag)?;
+    }
+    Ok(())
+}
+
+/// Where a log without seals ends at a block, and nodes behind it tell that it went on: a repair leaves them behind.
+fn end_before_fsynced(
+    image: &mut Image<'_>,
+    addr: BlockAddr,
+    findings: &mut Findings,
+    fix: bool,
+) -> io::Result<()> {
+    if image.raw_sb().has_seals() {
+        return Ok(()); // which tell
+    }
+    let behind = log_gap::refsynced_behind(image, addr)?;
+    if behind.is_empty() {
+        return Ok(());
+    }
+    let what = "is no node of it, but what lies behind it was fsynced more than once: the device lost or changed the node \
+                after it had reported it as stored";
+    let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
+    findings.add(Code::LogUnkept, format!("block {addr}, where the fsync log ends, {what}; {lost}"));
+    if fix {
+        let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+        behind.iter().try_for_each(|&addr| image.cache.medium.write(addr, &[&Block::ZERO], tag))?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::image::{Image, Stop};
 use crate::log_node::{self, is_torn};
 use crate::medium::Medium;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::log_gap::{Files, Step, add_files, node_behind, stand_in, walk};
+use medfs_format::log_gap::{self, Files, Step, add_files, node_behind, stand_in, walk};
 use medfs_format::node::footer;
 use medfs_format::summary::Log;
 use medfs_format::{Block, BlockAddr, SegNo};
@@ -33,8 +33,15 @@ pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Resu
     Ok(next.is_some())
 }
 
-/// Leads the log past the blocks in its middle that cannot be read or, where seals tell that some are `lost`, that hold
-/// no node of it, or a part of one; `None` where there is none.
+/// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed it.
+pub(crate) fn refsynced_behind(image: &mut Image<'_>, end: BlockAddr) -> io::Result<Vec<BlockAddr>> {
+    let (geo, version) = (image.g.clone(), image.chain_version());
+    let image = RefCell::new(image);
+    reading(&image, true, |is_free, read| log_gap::refsynced_behind(&geo, end, version, is_free, read))
+}
+
+/// Leads the log past the blocks in its middle that cannot be read or, where others tell that some are `lost`, that
+/// hold no node of it, or a part of one; `None` where there is none.
 pub(crate) fn bridge(dev: &dyn BlockDevice, lost: bool) -> io::Result<Option<LogGaps>> {
     let mut image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
         Ok(image) => image,
@@ -101,7 +108,9 @@ fn reading<T>(
         let (block, _) = log_node::read(image, addr).map_err(|e| *failed.borrow_mut() = Some(e)).ok()?;
         let is_there =
             !lost || version.belongs(footer(&block).cp_ver.get()) && !log_node::is_torn(image, &block);
-        (is_there && !image.cache.medium.tell_unreadable(addr)).then_some(block)
+        // Whoever asks tells what of it is amiss.
+        let is_read = !image.cache.medium.tell_unreadable(addr);
+        (is_read && is_there).then_some(block)
     };
     let told = asks(&mut is_free, &mut read);
     failed.take().map_or(Ok(told), Err)

@@ -28,11 +28,11 @@ impl<'v, S> Walk<'v, S> {
     /// Tells which files may lack a part of what was fsynced, as blocks of the fsync log could not be read.
     pub fn with_log_gaps(mut self, gaps: Option<LogGaps>) -> Walk<'v, S> {
         let Some(gaps) = gaps else { return self };
-        let blocks = match gaps.blocks[..] {
-            [block] => format!("block {block} of the fsync log"),
-            ref blocks => format!("{} blocks of the fsync log", blocks.len()),
+        let (blocks, are) = match gaps.blocks[..] {
+            [block] => (format!("block {block} of the fsync log"), "is"),
+            ref blocks => (format!("{} blocks of the fsync log", blocks.len()), "are"),
         };
-        let reason = format!("{blocks} cannot be read: what was fsynced there is missing");
+        let reason = format!("{blocks} {are} lost or cannot be read: what was fsynced there is missing");
         self.outcome.fail(Failure { path: b"/".to_vec(), ino: None, reason, lost: Lost::default() });
         for (ino, name) in gaps.files {
             let named =

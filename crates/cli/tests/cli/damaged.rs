@@ -604,7 +604,7 @@ fn what_was_fsynced_behind_a_lost_node_is_named_and_salvaged() {
         }
         let assert = get(&s, &["--salvage"], &map, &[], "all").code(1);
         let text = stderr(&assert);
-        let sentence = format!("medfs get: /: block {} of the fsync log cannot be read", lost[0]);
+        let sentence = format!("medfs get: /: block {} of the fsync log is lost or cannot be read", lost[0]);
         assert_eq!(text.matches(&sentence).count(), 1, "{text}");
         for name in ["old", "new3", "new4"] {
             let told = format!("medfs get: /{name}: it was fsynced (as {name}) behind");

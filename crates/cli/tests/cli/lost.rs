@@ -6,10 +6,10 @@ use crate::damaged::{
 };
 use medfs::Files;
 use medfs_device::read_block;
-use medfs_format::BLOCK_SIZE;
 use medfs_format::checkpoint::RawCheckpoint;
-use medfs_format::node::FileKind;
+use medfs_format::node::{FileKind, footer};
 use medfs_format::superblock::RawSuperblock;
+use medfs_format::{BLOCK_SIZE, Block};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -102,9 +102,50 @@ fn what_was_fsynced_behind_the_last_node_of_a_segment_is_named_and_salvaged() {
     let text = stderr(&list.assert().code(1));
     assert!(text.contains("(as new)"), "{text}");
     let text = stderr(&get(&s, &["--salvage"], &map, &[], "all").code(1));
-    assert!(text.contains(&format!("block {} of the fsync log cannot be read", nodes[0])), "{text}");
+    assert!(
+        text.contains(&format!("block {} of the fsync log is lost or cannot be read", nodes[0])),
+        "{text}"
+    );
     assert_eq!(fs::read(s.path("all/file")).unwrap(), 599_u32.to_le_bytes());
     assert_eq!(fs::read(s.path("all/new")).unwrap(), page(7, 0));
+}
+
+/// Zeros in a node of the fsync log end it on a volume without seals: a file that was fsynced twice behind it tells
+/// that it went on.
+#[test]
+fn zeros_in_the_midst_of_the_fsync_log_hide_nothing_from_a_salvage() {
+    for (s, fsyncs) in [(plain(), 2_usize), (plain(), 1), (Scratch::with_volume("64M"), 1)] {
+        let superblock = read_block(&open(&s.image()), 0).unwrap();
+        let is_told = fsyncs == 2 || RawSuperblock::in_block(&superblock).has_seals();
+        with_engine(&s.image(), false, |v| {
+            for n in 0..4 {
+                let ino = make(v, v.root(), &format!("new{n}"), FileKind::Regular);
+                for fsync in 0..fsyncs {
+                    v.write(ino, (fsync * PAGE) as u64, &page(n, fsync)).unwrap();
+                    v.fsync(ino, false).unwrap();
+                }
+            }
+        });
+        let found = damage(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync(), |b| *b = Block::ZERO);
+        assert_eq!(found, fsyncs);
+        let copy = |name: &str| fs::read(s.path("out").join(name)).ok();
+        let checked = medfs().arg("fsck").arg(s.image()).output().unwrap();
+        let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert_eq!((checked.status.code() == Some(4), text.contains("F0712")), (is_told, is_told), "{text}");
+        let saved = medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).output().unwrap();
+        let text = String::from_utf8_lossy(&saved.stderr).into_owned();
+        assert_eq!(
+            (saved.status.code() == Some(1), text.contains("(as new3)")),
+            (is_told, is_told),
+            "{text}"
+        );
+        assert!(copy("new0") == Some(pages(0, fsyncs)), "{text}");
+        for n in [2, 3] {
+            assert!(copy(&format!("new{n}")) == is_told.then(|| pages(n, fsyncs)), "new{n}: {text}");
+        }
+        medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1); // what was fsynced before it
+        medfs().arg("fsck").arg(s.image()).assert().code(0);
+    }
 }
 
 /// Zeros in place of the journals of a checkpoint: what they led to is missing, wherever one looks.

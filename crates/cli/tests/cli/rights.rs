@@ -95,7 +95,7 @@ fn a_write_protected_device_is_called_so() {
     System::new("losetup").arg("--detach").arg(&device).status().unwrap();
     for (args, text) in texts {
         let expected = format!(
-            "medfs {}: {device} is write-protected: check the lock switch of the card, or allow writes with 'blockdev --setrw {device}'\n",
+            "medfs {}: {device} is write-protected: by the lock switch of the card, by its system ('blockdev --setrw {device}' allows writes), or by the card itself, as worn-out ones do for good ('medfs get -r {device} / DIRECTORY' copies its files)\n",
             args[0]
         );
         assert_eq!(text, expected);

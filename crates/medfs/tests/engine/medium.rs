@@ -235,6 +235,43 @@ fn a_node_that_the_device_lost_after_a_flush_is_told_where_seals_tell_it() {
     }
 }
 
+/// Without seals, the second fsync of a file tells that the first one had returned.
+#[test]
+fn a_node_that_the_device_lost_without_seals_is_told_where_a_file_was_fsynced_again() {
+    for base in bases() {
+        let device = Arc::new(base.snapshot());
+        let v = open_device(&device, "");
+        let f = file(&v, v.root(), "f");
+        v.sync().expect("sync");
+        for i in 0..5_u8 {
+            write(&v, f, u64::from(i) * PAGE as u64, &[i + 1; PAGE]);
+            v.fsync(f, false).expect("fsync");
+        }
+        drop(v);
+        let chain = chain_of(&device);
+        assert_eq!(chain.len(), 6, "five nodes, and where the next would be");
+        for (nth, &lost) in chain.iter().enumerate().take(5) {
+            let device = Arc::new(device.snapshot());
+            device.write(lost, &[&read_block(&base, lost).expect("memory")], META).expect("memory");
+            let told = nth + 2 < 5;
+            assert_eq!(checked(&*device).has(Code::LogUnkept), told, "node {nth}");
+            let repaired = repaired(&device.snapshot());
+            assert_eq!((repaired.before.has(Code::LogUnkept), repaired.after.findings), (told, vec![]));
+            for options in ["ro", ""] {
+                let v = try_open(device.clone(), options).expect("what is left is sound");
+                assert_eq!(
+                    v.stats().unkept_nodes,
+                    if told { 4 - nth as u64 } else { 0 },
+                    "node {nth}, {options}"
+                );
+                let past = PastDamage::of(&v).unrecovered().len();
+                assert_eq!(past > 0, told, "node {nth}, {options}");
+            }
+            assert_eq!(checked(&*device).findings, [], "node {nth}: the mount left it behind");
+        }
+    }
+}
+
 #[test]
 fn a_node_of_the_chain_that_cannot_be_read_is_found_and_ends_it() {
     for base in kinds() {

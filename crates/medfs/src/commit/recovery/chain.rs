@@ -21,7 +21,7 @@
 //! Locks: none, as the volume is not shared yet.
 
 use super::errors::bad_node;
-use super::gap::Gap;
+use super::gap::{Gap, refsynced_behind};
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
 use medfs_format::log_gap::Sealing;
@@ -168,13 +168,14 @@ pub(super) struct Chain {
     pub(super) removals: Vec<Removal>,
     /// What records in NVRAM say of pages, in their order.
     pub(super) pages: Vec<PageChange>,
-    /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell.
+    /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell; without seals,
+    /// those behind one that it did.
     pub(super) unkept: u64,
     /// Fsynced inodes, by their place, with numbers of another node: where they are, and both numbers.
     pub(super) contradictory: Vec<(BlockAddr, Nid, Ino)>,
     /// Where it ends too early.
     pub(super) gap: Option<Gap>,
-    /// Where it ends because the device lost or changed nodes, as far as seals tell.
+    /// Where it ends because the device lost or changed nodes, as far as others tell.
     pub(super) lost: Option<Gap>,
     /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
     pub(super) compared: BTreeSet<BlockAddr>,
@@ -233,7 +234,11 @@ impl Chain {
         })?;
         let stored = |addr| store.geo.in_main(addr).then(|| store.io.read(addr).ok()).flatten();
         let (version, rest) = (store.cp.lock().chain(), store.geo.rest_of_segment(end));
-        let unkept = sealed.as_ref().map_or(0, |sealed| sealed.unkept(version, rest, stored)) as u64;
+        let unkept = match &sealed {
+            Some(sealed) => sealed.unkept(version, rest, stored) as u64,
+            None if chain.gap.is_none() => refsynced_behind(store, end),
+            None => 0,
+        };
         let compared = sealed.iter().flat_map(SealedLog::compared).filter(|&addr| store.geo.in_main(addr));
         let compared = compared.collect();
         if let Some(end) = sealed.and_then(|sealed| sealed.end(stored)) {

@@ -1,11 +1,13 @@
 //! Where the chain of fsynced nodes cannot be read, and goes on.
 
+use super::chain::sealing;
 use super::errors::bad_node;
 use crate::error::Error;
 use medfs_device::is_behind_end;
-use medfs_format::BlockAddr;
 use medfs_format::log_gap::{self, Step};
+use medfs_format::node::footer;
 use medfs_format::summary::Log;
+use medfs_format::{Block, BlockAddr, SegNo};
 use medfs_store::Store;
 
 /// The files of the nodes of the chain from a block on, also past blocks that cannot be read or are `lost`, each with
@@ -13,19 +15,31 @@ use medfs_store::Store;
 fn files_from(store: &Store, addr: BlockAddr, lost: Option<BlockAddr>) -> Option<log_gap::Files> {
     let version = store.cp.lock().chain();
     let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
-    let mut is_free = |segno| {
-        let mut segs = store.segs.lock();
-        segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
-    };
     let mut read = |addr| store.io.read(addr).ok().filter(|_| lost != Some(addr));
     let mut files = None;
-    log_gap::walk(&store.geo, addr, version, &mut is_free, &mut read, &mut |step| {
+    log_gap::walk(&store.geo, addr, version, &mut is_free(store), &mut read, &mut |step| {
         let files = files.get_or_insert_with(log_gap::Files::new);
         if let Step::Node(addr, block) = step {
             log_gap::add_files(files, addr, block, node_ino);
         }
     });
     files
+}
+
+/// How many nodes lie behind the end of a chain without seals, where they tell that it went on.
+pub(super) fn refsynced_behind(store: &Store, end: BlockAddr) -> u64 {
+    let (version, sealing) = (store.cp.lock().chain(), sealing(store));
+    let is_whole = |block: &Block| version.belongs(footer(block).cp_ver.get()) && !sealing.is_torn(block);
+    let mut read = |addr| store.io.read(addr).ok().filter(|block| is_whole(block));
+    log_gap::refsynced_behind(&store.geo, end, version, &mut is_free(store), &mut read).len() as u64
+}
+
+/// Tells whether a segment is free.
+fn is_free(store: &Store) -> impl FnMut(SegNo) -> bool + '_ {
+    move |segno| {
+        let mut segs = store.segs.lock();
+        segs.valid_blocks(&store.io, segno) == 0 && !segs.is_curseg(segno)
+    }
 }
 
 /// The files of all nodes of the chain that can be read.
@@ -60,12 +74,15 @@ impl Gap {
         Some(Gap { error, files })
     }
 
-    /// The gap that begins at a block which is no whole node of the chain any more, by the seals of others.
+    /// The gap that begins at a block which is no whole node of the chain any more, as others tell.
     pub(super) fn of_lost(store: &Store, addr: BlockAddr, nodes: u64) -> Gap {
         let files = files_from(store, addr, Some(addr)).unwrap_or_default();
-        let what = format!(
-            "is not what was written there, by the seals of {nodes} nodes: the device lost or changed it"
-        );
+        let by = if store.sb.has_seals() {
+            format!("by the seals of {nodes} nodes")
+        } else {
+            format!("as {nodes} nodes behind it were fsynced")
+        };
+        let what = format!("is not what was written there, {by}: the device lost or changed it");
         Gap { error: bad_node(addr, "block", what), files }
     }
 }
