@@ -106,16 +106,6 @@ impl Judgement<'_> {
         if f.doubtful && kind == FileKind::Regular {
             self.settle_size(f, inode);
         }
-        if kind == FileKind::Symlink && inode.i_size.get() == 0 {
-            self.findings.add(Code::SymlinkSize, format!("inode {ino}: a symbolic link of length 0"));
-            let size = if inode.inline().contains(Inline::DATA) {
-                let range = inode.slots(self.rules.flexible()).inline_content_range();
-                inode.as_bytes()[range].iter().position(|&b| b == 0).unwrap_or(0).max(1) as u64
-            } else {
-                inode.i_blocks.get() * medfs_format::BLOCK_SIZE as u64
-            };
-            inode.i_size = size.into();
-        }
         if let Some(dir) = f.dir.take() {
             self.settle_dir(&dir, f.last_page, inode, ino);
         }

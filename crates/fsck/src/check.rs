@@ -14,6 +14,7 @@ use crate::mend::{Held, Mend};
 use crate::pack;
 use crate::quota;
 use crate::reach::{Verdict, Via};
+use crate::untold;
 use crate::walk::Walker;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::Ino;
@@ -73,6 +74,10 @@ pub struct Report {
     /// Files with nodes of the fsync log that the device changed after it had stored them.
     #[serde(skip)]
     pub unkept: BTreeSet<Ino>,
+    /// One header of the checkpoint in force is damaged, which a repair writes anew, though power loss can leave it so:
+    /// other programs may take the checkpoint before for the newest.
+    #[serde(skip)]
+    pub lacks_header: bool,
 }
 
 /// What a check came to, where it went through the volume.
@@ -114,7 +119,7 @@ impl Report {
 
     /// Whether there is nothing that a repair would change, or could.
     pub(crate) fn is_final(&self) -> bool {
-        !self.asks_for_repair() || self.worst() == Some(Severity::Fatal)
+        !(self.asks_for_repair() || self.lacks_header) || self.worst() == Some(Severity::Fatal)
     }
 
     /// Whether a finding of this code is in it.
@@ -234,7 +239,8 @@ pub(crate) fn supported(dev: &dyn BlockDevice, options: &Options) -> Result<(), 
             return Err(RepairError::Unsupported(name.into()));
         }
     }
-    if image.raw_sb().devs[0].path[0] != 0 {
+    let first = &image.raw_sb().devs[0];
+    if first.path[0] != 0 && first.total_segments.get() != 0 {
         return Err(RepairError::Unsupported("several devices".into()));
     }
     Ok(())
@@ -278,7 +284,7 @@ pub(crate) fn pass(
     let mut w = Walker::new(Judgement::new(image, findings, mend), progress);
     let log = log::walk(&mut w.j.image, &mut w.j.findings, w.j.fix)?;
     w.slices.expect_replay(&log.nids);
-    let orphans = std::mem::take(&mut w.image.orphans);
+    let orphans = w.image.orphans.clone();
     if w.image.checkpoint().flags().intersects(CpFlags::ERROR | CpFlags::FSCK) {
         w.findings.add(Code::CheckpointFlagged, "checkpoint: a mount saw an error and asked for a check");
     }
@@ -312,6 +318,7 @@ pub(crate) fn pass(
     }
     w.tell_medium();
     let report = Report {
+        lacks_header: !w.image.unflipped.is_empty(),
         counted: Some(Counted { directories: w.directories, files: w.files, blocks: w.space.blocks }),
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
@@ -374,6 +381,7 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: Vec<Ino>, mend: Mend) -> io::Re
     w.settle_homes()?;
     lost::lead_foreign(w)?;
     w.rescue()?;
+    untold::tell(w)?;
     lost::remove_foreign(w)?;
     Ok(orphans)
 }

@@ -80,20 +80,27 @@ fn placed_elsewhere(
 }
 
 /// Notes an entry that goes, where no inode that can be read stands behind it.
-fn note_lost(w: &mut Judgement<'_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
+pub(crate) fn note_lost(w: &mut Judgement<'_>, dir: Ino, name: &[u8], target: Ino) -> io::Result<()> {
     if !leads_nowhere(w, target)? {
         return Ok(());
     }
     if is_own(w, dir, name) {
+        w.told.insert(target);
         w.own_lost += 1;
         return Ok(());
     }
-    w.losses.lost += 1;
-    if w.lost.len() < MOST_NAMES {
-        let path = path_below(w, dir, name)?;
-        w.lost.push(LostFile { path, ino: target });
-    }
+    let path = if w.lost.len() < MOST_NAMES { path_below(w, dir, name)? } else { Vec::new() };
+    add_lost(w, path, target);
     Ok(())
+}
+
+/// Adds a lost file, whose path is told while there are not too many.
+pub(crate) fn add_lost(w: &mut Judgement<'_>, path: Vec<u8>, ino: Ino) {
+    w.losses.lost += 1;
+    w.told.insert(ino);
+    if w.lost.len() < MOST_NAMES {
+        w.lost.push(LostFile { path, ino });
+    }
 }
 
 /// Whether no inode that can be read has this number.
@@ -115,7 +122,7 @@ pub(crate) fn is_found(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Resu
 }
 
 /// The path of a name in a directory, as the inodes on the way say it.
-fn path_below(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) fn path_below(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
     let mut names = vec![name.to_vec()];
     let mut at = dir;
     while at != w.image.g.root_ino && names.len() < MOST_LEVELS {
@@ -158,6 +165,28 @@ fn is_no_list(w: &mut Judgement<'_>, (dir, name): (Ino, &[u8]), ino: Ino, place:
     Ok(true)
 }
 
+/// The name that an inode says is its own in a directory, where the hash of its entry there is that one's and not that of
+/// the name that the entry has.
+fn name_of_inode(
+    j: &mut Judgement<'_>,
+    ino: Ino,
+    (dir, name): Entry<'_>,
+    hash: u32,
+    place: &str,
+) -> io::Result<Option<Vec<u8>>> {
+    if (hash ^ dentry_hash(name)).count_ones() < 2 {
+        return Ok(None);
+    }
+    let claim = j.claim_of(ino)?.filter(|claim| claim.sure && claim.parent == dir);
+    let own = claim.map(|claim| claim.name).filter(|own| own != name && dentry_hash(own) == hash);
+    if let Some(own) = &own {
+        let own = String::from_utf8_lossy(own);
+        let text = format!("{place}: its hash is that of {own:?}, which inode {ino} says is its name here");
+        j.findings.add(Code::DentryHash, text);
+    }
+    Ok(own)
+}
+
 impl Walker<'_, '_> {
     /// Judges an area of entries; `page` where it is a block. Returns whether `bytes` was changed.
     pub(crate) fn dentries(
@@ -194,9 +223,15 @@ impl Walker<'_, '_> {
                 }
             };
             let place = shown_place(ino, page, slot, &name);
-            if !dir.opaque
-                && let Some(right) = self.name_of_hash(&name, hash, page, dir.dir_level, &place)
-            {
+            let right = if dir.opaque {
+                None
+            } else {
+                self.name_of_hash(&name, hash, page, dir.dir_level, &place).map_or_else(
+                    || name_of_inode(self, target, (ino, &name), hash, &place),
+                    |right| Ok(Some(right)),
+                )?
+            };
+            if let Some(right) = right.filter(|right| slots_for(right.len()) == slots_for(name.len())) {
                 if let Some(kind) = kind {
                     area.insert_at(slot, &right, target, kind);
                     changed = true;
@@ -262,6 +297,9 @@ impl Walker<'_, '_> {
         }
         // Its hash is that of another name, and not by a flipped bit: two entries were cut into one.
         let is_cut = !dir.opaque && (hash ^ dentry_hash(name)).count_ones() > 1;
+        if is_cut && name_of_inode(self, target, (ino, name), hash, place)?.is_some() {
+            return Ok(None); // it does not fit here: the file goes back under its own name
+        }
         match placed_elsewhere(self, target, (ino, name), is_cut)? {
             None => {}
             Some(FileKind::Directory) => {

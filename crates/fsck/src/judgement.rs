@@ -40,6 +40,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) losses: Losses,
     /// Names whose inode is lost.
     pub(crate) lost: Vec<LostFile>,
+    /// The inodes of these, of all of them.
+    pub(crate) told: HashSet<Ino>,
     /// Names of medfs's own records that have lost their inodes.
     pub(crate) own_lost: u32,
     /// The last inode block of each file in the fsync log.
@@ -75,6 +77,7 @@ impl<'d> Judgement<'d> {
             compressors: Compressors::default(),
             losses: Losses::default(),
             lost: Vec::new(),
+            told: HashSet::new(),
             own_lost: 0,
             logged: HashMap::new(),
             anew: Anew::default(),

@@ -75,6 +75,7 @@ mod tools;
 mod traits;
 pub mod undo;
 mod unnamed;
+mod untold;
 mod walk;
 mod zone;
 

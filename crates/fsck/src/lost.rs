@@ -8,10 +8,11 @@
 //! Invariant: an inode that reads is never freed. Where the volume has no room for a name it is kept without one.
 
 use crate::entries::{lead_entry_to, remove_entry};
-use crate::entry_walk::{is_found, leads_nowhere};
+use crate::entry_walk::{is_found, leads_nowhere, note_lost};
 use crate::names::{is_encrypted, is_opaque, own_name};
 use crate::reach::{Claim, Entry, Verdict, Via};
 use crate::slices::Nids;
+use crate::untold;
 use crate::walk::Walker;
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::node::{FileKind, NAME_LEN, RawInode};
@@ -59,26 +60,11 @@ impl Walker<'_, '_> {
     /// Counts what [`Walker::rescue`] would do, without doing it.
     pub(crate) fn foresee_rescue(&mut self) -> io::Result<()> {
         let (dirs, files) = self.nameless()?;
-        let (dirs, files) = (&dirs, &files);
-        for nid in dirs.iter().chain(files.iter()) {
-            let Some(claim) = self.claim_of(nid)? else { continue };
-            if self.foreign.led.contains(&nid) {
-                self.losses.renamed += 1;
-                continue;
-            }
-            if dirs.contains(claim.parent) && claim.parent != nid {
-                continue; // it goes where its directory goes
-            }
-            match self.way(nid, &claim)? {
-                Way::Back | Way::Instead => {
-                    self.losses.renamed += 1;
-                    is_found(self, claim.parent, &claim.name)?;
+        for waiting in [&dirs, &files] {
+            for nid in waiting.iter() {
+                for nid in self.way_down_to(nid, &dirs)? {
+                    self.foresee(nid)?;
                 }
-                Way::Anew => {
-                    self.losses.renamed += 1;
-                    self.renew_in_lost_and_found(claim.parent)?;
-                }
-                Way::Lost => self.losses.nameless += 1,
             }
         }
         for ino in self.lost_but_in_log()? {
@@ -90,6 +76,29 @@ impl Walker<'_, '_> {
             let found = self.maker().file_of_remains(ino, root, &[], NO_ENTRY)?;
             self.losses.nameless += u64::from(found.is_some());
         }
+        untold::tell(self)
+    }
+
+    /// Counts what becomes of a file without a name, and walks what it holds.
+    fn foresee(&mut self, nid: Nid) -> io::Result<()> {
+        let Some(claim) = self.claim_of(nid)?.filter(|_| !self.space.nid_reached(nid)) else { return Ok(()) };
+        if self.foreign.led.contains(&nid) {
+            self.losses.renamed += 1;
+            return Ok(());
+        }
+        let way = self.way(nid, &claim)?;
+        if way == Way::Anew {
+            self.renew_in_lost_and_found(claim.parent)?;
+        }
+        if self.visit(nid, (claim.parent, b""), Via::Dentry(None), NO_ENTRY)? == Verdict::Rejected {
+            return note_lost(self, claim.parent, &claim.name, nid);
+        }
+        self.drain()?;
+        match way {
+            Way::Back | Way::Instead => is_found(self, claim.parent, &claim.name)?,
+            Way::Anew | Way::Lost => {}
+        }
+        *(if way == Way::Lost { &mut self.losses.nameless } else { &mut self.losses.renamed }) += 1;
         Ok(())
     }
 
@@ -199,8 +208,8 @@ impl Walker<'_, '_> {
         })
     }
 
-    /// Gives a file a name, after the directories without one that it says it is in.
-    fn bring_back(&mut self, nid: Nid, dirs: &Nids) -> io::Result<()> {
+    /// A file, behind the directories without a name that it says it is in, from the uppermost on.
+    fn way_down_to(&mut self, nid: Nid, dirs: &Nids) -> io::Result<Vec<Nid>> {
         let mut on_path = HashSet::new();
         let mut path = Vec::new();
         let mut next = nid;
@@ -214,7 +223,13 @@ impl Walker<'_, '_> {
             on_path.insert(next);
             next = claim.parent;
         }
-        while let Some(nid) = path.pop() {
+        path.reverse();
+        Ok(path)
+    }
+
+    /// Gives a file a name, after the directories without one that it says it is in.
+    fn bring_back(&mut self, nid: Nid, dirs: &Nids) -> io::Result<()> {
+        for nid in self.way_down_to(nid, dirs)? {
             if !self.space.nid_reached(nid) {
                 self.give_name(nid)?;
             }
@@ -258,6 +273,7 @@ impl Walker<'_, '_> {
     fn adopt(&mut self, home: Ino, name: &[u8], nid: Nid, kind: FileKind) -> io::Result<Option<bool>> {
         let Some(spot) = self.maker().room_in(home, name)? else { return Ok(None) };
         if self.visit(nid, (home, b""), Via::Dentry(None), "lost+found")? == Verdict::Rejected {
+            note_lost(self, home, name, nid)?;
             return Ok(Some(true));
         }
         let named = self.maker().put(home, spot, name, nid, kind)?;

@@ -11,7 +11,7 @@
 use crate::address::{home, own_offset};
 use crate::finding::{Code, counted};
 use crate::judgement::Judgement;
-use crate::space::{Kind, Owner, recorded};
+use crate::space::{Kind, Owner, agrees_with_nodes, recorded};
 use medfs_format::{BlockAddr, Ino, NULL_ADDR, is_block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -98,7 +98,7 @@ pub(crate) fn put_blocks_in_their_places(
         }
     }
     let moves = moves(strays.into_iter(), |slot| addrs[slot].get() == 0);
-    let moved = moves.len() > 1;
+    let moved = moves.len() > 1 && !are_summaries_displaced(j, &moves, addrs)?;
     if moved {
         apply(&moves, addrs);
         let blocks = counted(moves.len() as u64, "block");
@@ -106,6 +106,31 @@ pub(crate) fn put_blocks_in_their_places(
         j.findings.add(Code::AddressMissing, text);
     }
     Ok(Placed { sure, moved })
+}
+
+/// Whether it is rather the summary blocks that are in each other's places, or older: what moves then has its place in
+/// the segment where it is in another one, or most blocks of a segment are not where its summaries say.
+fn are_summaries_displaced(
+    j: &mut Judgement<'_>,
+    moves: &BTreeMap<usize, usize>,
+    addrs: &[U32],
+) -> io::Result<bool> {
+    let g = j.image.g.clone();
+    let at = |slot: &usize| (g.segno(addrs[*slot].get()), g.offset_in_seg(addrs[*slot].get()));
+    let is_exchanged = |(to, from): (&usize, &usize)| {
+        let (is, was) = (at(from), if addrs[*to].get() == 0 { (0, u32::MAX) } else { at(to) });
+        is.0 != was.0 && is.1 == was.1
+    };
+    if moves.iter().all(is_exchanged) {
+        return Ok(true);
+    }
+    let segments: BTreeSet<_> = moves.values().map(|from| at(from).0).collect();
+    for segno in segments {
+        if !agrees_with_nodes(&mut j.image, segno)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Which slot each place takes its content from: those of `strays`, from a slot to another one, whose place is empty or

@@ -76,6 +76,8 @@ pub(crate) struct Anew {
     pub(crate) emptied: BTreeSet<Ino>,
     /// Directories that are created again.
     pub(crate) remade: BTreeSet<Ino>,
+    /// Where those among them are that have an entry.
+    pub(crate) places: HashMap<Ino, (Ino, Vec<u8>)>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
     pub(crate) layouts: Option<Vec<KnownLayout>>,
     /// Older copies of inodes, once they were wanted.

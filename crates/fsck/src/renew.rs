@@ -33,6 +33,7 @@ impl Maker<'_, '_> {
         );
         self.losses.remade += 1;
         self.anew.remade.insert(ino);
+        self.anew.places.insert(ino, (parent, name.to_vec()));
         if self.fix {
             let block = self.new_directory(ino, parent, name)?;
             if !self.make_inode(ino, block)? {

@@ -21,7 +21,30 @@ impl Walker<'_, '_> {
         let text =
             "the root directory cannot be read; a repair creates it again and returns its entries to it";
         self.findings.add(Code::NoRoot, text);
-        Ok(self.fix && verdict == Verdict::Rejected && self.make_root()?)
+        match verdict {
+            Verdict::Rejected if self.fix => self.make_root(),
+            Verdict::Rejected => self.foresee_root(),
+            Verdict::Accepted(_) => Ok(false),
+        }
+    }
+
+    /// Takes the block in which the root is lost for the directory that a repair makes, so that a check tells what
+    /// else is lost. `false` where the NAT leads to no block.
+    fn foresee_root(&mut self) -> io::Result<bool> {
+        let root = self.image.g.root_ino;
+        let addr = self.image.nat(root)?.block_addr.get();
+        if !self.image.g.in_main(addr) || self.space.nid_reached(root) {
+            return Ok(false);
+        }
+        let mut block = self.maker().new_directory(root, root, b"")?;
+        block.view_mut::<RawInode>().i_mode = 0o040755.into();
+        if let Some(seed) = self.rules.seed {
+            block.view_mut::<RawInode>().seal(seed);
+        }
+        self.image.cache.take_for_repaired(addr, &block);
+        self.image.blank.remove(&root);
+        let verdict = self.visit(root, (root, b""), Via::Superblock, "root directory")?;
+        Ok(verdict == Verdict::Accepted(FileKind::Directory))
     }
 
     /// Where the root is an inode but for its mode, which can only be a directory's.

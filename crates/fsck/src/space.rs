@@ -14,7 +14,7 @@ use medfs_format::node::{self, RawDirectNode, RawInode};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::sit::{VALID_MAP_SIZE, flip_bit, set_bit, test_bit};
 use medfs_format::summary::{RawSummary, RawSummaryBlock, SUM_TYPE_DATA, SUM_TYPE_NODE};
-use medfs_format::{Block, BlockAddr, Geometry, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Nid, SegNo};
 use std::cmp::Ordering;
 use std::io;
 
@@ -432,6 +432,20 @@ fn set_owner(entry: &mut RawSummary, owner: Owner) {
     entry.nid = owner.nid.into();
     entry.version = owner.version;
     entry.ofs_in_node = owner.ofs_in_node.into();
+}
+
+/// Whether at least as many blocks in use of a segment of data are where its summaries say as are not.
+pub(crate) fn agrees_with_nodes(image: &mut Image<'_>, segno: SegNo) -> io::Result<bool> {
+    let (mut held, mut others) = (0, 0);
+    let start = image.g.seg_start(segno);
+    for addr in start..start + BLOCKS_PER_SEG {
+        if !image.is_valid(addr)? {
+            continue;
+        }
+        let Some(sum) = recorded(image, addr, Kind::Data)? else { continue };
+        *(if holds(image, &sum, addr, false)? { &mut held } else { &mut others }) += 1;
+    }
+    Ok(held >= others)
 }
 
 /// Whether the owner that a summary entry names really holds the block.

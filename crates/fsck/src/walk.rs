@@ -19,7 +19,7 @@ use crate::names::own_name;
 use crate::placed::{put_blocks_in_their_places, put_nodes_in_their_places};
 use crate::reach::{Entry, Links, Pending, Verdict, Via};
 use crate::space::Owner;
-use crate::target::{give_up_link, has_target};
+use crate::target::{give_up_link, judge_target};
 use medfs_device::Cause;
 use medfs_format::compress::Compression;
 use medfs_format::dentry::{HIDDEN_DIR, HIDDEN_LIST};
@@ -243,7 +243,7 @@ impl<'d, 'p> Walker<'d, 'p> {
             self.addresses(&mut f, inode, cluster)?;
             self.bring_missing(&mut f, inode, before.i_blocks.get())?;
         }
-        if kind == FileKind::Symlink && !has_target(self, inode)? {
+        if kind == FileKind::Symlink && !judge_target(self, ino, inode, f.doubtful)? {
             give_up_link(self, (ino, addr), inode, place)?;
             return Ok(false);
         }

@@ -338,7 +338,10 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Inode(deep), "footer.ino", 9);
     }),
     ("root directory's mode", Code::Inode, |v| v.set(Target::Inode(3), "i_mode", 0o100_755)),
-    ("slash in a name", Code::DentryName, |v| v.set(Target::Dentry(3, b"page"), "name[1]", b'/'.into())),
+    ("slash in a name", Code::DentryName, |v| {
+        v.set(Target::Inode(v.ino("page")), "i_pino", v.ino("deep").into()); // or else it knows its name
+        v.set(Target::Dentry(3, b"page"), "name[1]", b'/'.into());
+    }),
     ("dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "ino", 3)),
     ("dot-dot", Code::Dots, |v| v.set(Target::Dentry(v.ino("deep/er"), b".."), "ino", 3)),
     ("dot missing", Code::DotsMissing, |v| v.set(Target::Dentry(v.ino("deep"), b"."), "used", 0)),

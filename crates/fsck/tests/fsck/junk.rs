@@ -442,7 +442,9 @@ fn a_last_header_that_is_there_in_part_is_enough() {
         for (n, block) in parts.into_iter().enumerate() {
             let done = filled.keeps_all(&format!("part {n}"), &[(last, block.clone())]);
             assert!(done.before.has(Code::CheckpointTorn), "part {n}: {:?}", done.before.findings);
-            assert!(!done.before.asks_for_repair() && !done.changed, "part {n}: {:?}", done.before.findings);
+            // Power loss leaves it so; a repair writes it all the same, as others may count the checkpoint before.
+            assert!(!done.before.asks_for_repair() && done.changed, "part {n}: {:?}", done.before.findings);
+            assert_eq!(done.after.findings, [], "part {n}");
             // The next checkpoint goes into the other pack: this one is whole by then.
             let dev = filled.damaged(&[(last, block)]);
             drop(opened(dev.clone(), false).unwrap());

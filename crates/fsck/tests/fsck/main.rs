@@ -27,3 +27,4 @@ mod special;
 mod superblock;
 mod torn;
 mod undo;
+mod untold;
