@@ -9,7 +9,7 @@ use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
 use medfs_flash::{FlashDevice, FlashTarget};
 use medfs_format::superblock::{self, Feature, RawSuperblock};
-use medfs_format::{BLOCK_SIZE, Block};
+use medfs_format::{BLOCK_SIZE, Block, weigh};
 use medfs_rescue::salvage::whole_length;
 use std::fs::File;
 use std::io;
@@ -285,7 +285,7 @@ fn explain_too_short(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
 
 /// Whether medfs can write the volume on a device, as far as its features go.
 pub(crate) fn can_be_written(dev: &dyn BlockDevice) -> bool {
-    !is_said_of(dev, |sb| !medfs::can_be_written(sb.feature.get()))
+    in_force(dev).is_none_or(|sb| medfs::can_be_written(sb.feature.get()))
 }
 
 /// Whether a block says that it is the superblock of a volume that medfs may know.
@@ -303,13 +303,29 @@ fn refuse_read_only_layout(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
             "{path} has the feature ro, whose layout medfs does not support: mount it with the kernel's f2fs"
         );
     }
-    if is_said_of(dev, |sb| sb.devs[0].path[0] != 0) {
+    if spans_several_devices(dev) {
         bail!(
             "the volume on {} spans several devices, which medfs does not support: mount it with the kernel's f2fs",
             path.display()
         );
     }
     Ok(())
+}
+
+/// Whether the superblock that counts names a device and segments on it: a path alone is a flipped bit. Where no copy
+/// is valid, either counts.
+fn spans_several_devices(dev: &dyn BlockDevice) -> bool {
+    let spans = |sb: &RawSuperblock| sb.devs[0].path[0] != 0 && sb.devs[0].total_segments.get() != 0;
+    in_force(dev).map_or_else(|| is_said_of(dev, spans), |sb| spans(&sb))
+}
+
+/// The superblock that counts, where a copy of it is valid.
+fn in_force(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
+    let copies: Vec<Box<Block>> = (0..2).filter_map(|at| read_block(dev, at).ok()).collect();
+    let copies = copies.iter().map(|block| RawSuperblock::in_block(block));
+    let valid: Vec<&RawSuperblock> = copies.filter(|sb| sb.validate().is_ok()).collect();
+    // A block of the volume that cannot be read speaks for no copy.
+    weigh::in_force(&valid, &mut |addr| Ok::<_, io::Error>(read_block(dev, addr.into()).ok())).ok().flatten()
 }
 
 /// Whether something is so of a copy of the superblock that says that it is one.

@@ -307,6 +307,7 @@ fn a_volume_over_several_devices_is_refused_in_one_sentence() {
     for copy in 0..2 {
         let at = copy * PAGE as u64 + 1024 + std::mem::offset_of!(RawSuperblock, devs) as u64;
         image.write_all_at(b"/dev/first", at).unwrap();
+        image.write_all_at(&[20], at + 64).unwrap();
     }
     for (words, code) in [
         ("ls image", 1),
@@ -321,6 +322,23 @@ fn a_volume_over_several_devices_is_refused_in_one_sentence() {
             "{words}: {text}"
         );
         assert!(!text.contains("--salvage") && text.lines().count() == 1, "{words}: {text}");
+    }
+}
+
+/// A flipped bit in one copy is no second device, and the other copy counts.
+#[test]
+fn a_path_in_one_copy_alone_is_no_second_device() {
+    for copy in 0..2 {
+        let s = volume();
+        let image = fs::File::options().write(true).open(s.image()).unwrap();
+        let at = copy * PAGE as u64 + 1024 + std::mem::offset_of!(RawSuperblock, devs) as u64;
+        image.write_all_at(&[1], at).unwrap();
+        says(&s, 0, "ls image");
+        says(&s, 0, "get -r image / out");
+        let text = says(&s, 4, "fsck image");
+        assert!(!text.contains("several devices"), "{text}");
+        says(&s, 1, "fsck -p image");
+        says(&s, 0, "fsck image");
     }
 }
 
