@@ -13,6 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
+/// Offset of a header's checksum, which covers what is before it.
+const CRC_OFFSET: usize = std::mem::offset_of!(RawUndoHeader, crc);
+
 /// An undo file that is read.
 pub(super) struct Undo {
     path: PathBuf,
@@ -28,7 +31,7 @@ impl Undo {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         let mut headers = Vec::new();
-        let mut known = false;
+        let (mut known, mut versions) = (false, Vec::new());
         for at in HEADERS {
             let mut bytes = [0; HEADER_LEN];
             if at + HEADER_LEN as u64 > len {
@@ -37,8 +40,13 @@ impl Undo {
             file.read_exact_at(&mut bytes, at)?;
             let raw = RawUndoHeader::read_from_bytes(&bytes).expect("sized");
             known |= raw.magic == UNDO_MAGIC;
-            if raw.magic == UNDO_MAGIC && raw.version.get() != UNDO_VERSION {
-                return Err(UndoError::Version(path.to_owned(), raw.version.get()));
+            let (version, sum) = (raw.version.get(), crc::f2fs(&bytes[..CRC_OFFSET]));
+            if raw.magic == UNDO_MAGIC && version != UNDO_VERSION {
+                // Another version may have its checksum elsewhere; both headers do not have the same flipped bit.
+                if raw.crc.get() == u64::from(sum) || versions.contains(&version) {
+                    return Err(UndoError::Version(path.to_owned(), version));
+                }
+                versions.push(version);
             }
             headers.extend(RawUndoHeader::parse(&bytes).ok());
         }
@@ -120,8 +128,9 @@ impl Undo {
                 records += 1;
             }
         }
-        // Where a header is broken off, what it told of was durable before: all is whole, up to the end of the file.
-        if !self.both && (self.header.ended.get() == 1 || !self.ends_with_afters(records)?) {
+        // A header of a repair that ended was the last one. Where another is broken off, what it told of was durable
+        // before: all is whole, up to the end of the file.
+        if !self.both && self.header.ended.get() == 0 && !self.ends_with_afters(records)? {
             return Err(self.damaged("one of its headers is not whole"));
         }
         Ok(records)

@@ -6,6 +6,7 @@ use medfs::{FileKind, Files, ManualClock, MountOptions, NewFile, Timestamp, Volu
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::superblock::RawSuperblock;
+use medfs_format::undo::{HEADERS, RawUndoHeader};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::undo::{UndoDevice, UndoError, check_resume, restore};
 use medfs_fsck::{Options, check, repair};
@@ -14,6 +15,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 fn broken(bed: &Bed) -> MemDevice {
     let dev = load(&bed.filled("undo.img", &["-O", "extra_attr,inode_checksum"]));
@@ -237,10 +239,41 @@ fn a_file_that_is_not_whole_takes_nothing_back() {
         fs::write(&part, other).unwrap();
         refused(&part, &dev, "something else", foreign);
     }
-    let mut newer = bytes;
-    newer[8] = 9;
-    fs::write(&part, &newer).unwrap();
-    refused(&part, &dev, "a newer version", |e| matches!(e, UndoError::Version(_, 9)));
+    let newer = |e: &UndoError| matches!(e, UndoError::Version(_, 9));
+    for headers in [&HEADERS[..1], &HEADERS[1..], &HEADERS[..]] {
+        let mut bytes = bytes.clone();
+        for at in headers.iter().map(|&at| at as usize) {
+            let mut header = RawUndoHeader::parse(&bytes[at..]).unwrap();
+            header.version = 9.into();
+            header.seal();
+            bytes[at..at + header.as_bytes().len()].copy_from_slice(header.as_bytes());
+        }
+        fs::write(&part, &bytes).unwrap();
+        refused(&part, &dev, "a newer version", newer);
+    }
+    // A later layout may have its checksum elsewhere.
+    let mut bytes = bytes;
+    HEADERS.into_iter().for_each(|at| bytes[at as usize + 8] = 9);
+    fs::write(&part, &bytes).unwrap();
+    refused(&part, &dev, "a newer layout", newer);
+}
+
+/// The last header of a repair that ended tells all: a bit of the one before it, its version too, is not needed.
+#[test]
+fn a_flipped_bit_in_the_older_header_is_not_in_the_way() {
+    let bed = Bed::new();
+    let (repaired, file, before) = repaired(&bed);
+    let bytes = fs::read(&file).unwrap();
+    let is_older = |at: &u64| RawUndoHeader::parse(&bytes[*at as usize..]).unwrap().ended.get() == 0;
+    let older = HEADERS.into_iter().find(is_older).unwrap() as usize;
+    for at in [8, 12, 30, 60] {
+        let mut bytes = bytes.clone();
+        bytes[older + at] ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        let dev = repaired.snapshot();
+        assert!(restore(&file, &dev).unwrap() > 10, "byte {at}");
+        assert!(same(&dev, &before), "byte {at}");
+    }
 }
 
 #[test]
