@@ -9,8 +9,10 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
 use medfs::convert::{self, Converted, Import, ImportOptions, Phase, Plan};
-use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
+use medfs_device::{BlockDevice, read_block};
+use medfs_format::superblock::{DELTA_FEATURES, DELTA_MAGIC, MAGIC, RawSuperblock};
+use medfs_fsck::{Code, Finding, Severity};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -119,14 +121,15 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
     bars.clear();
     let import = import.map_err(damaged::repair_first).with_context(cannot)?;
     let plan = *import.of();
+    let begun = plan.switches && is_between_kinds(&*checked);
     if plan.switches {
-        check_first(&*checked, path)?;
+        check_first(&*checked, path, begun)?;
     }
     if plan.layouts.inodes > 0 && !args.json {
         outln!("{}: {}", path.display(), describe(&plan));
     }
     if args.dry_run {
-        let text = match (plan.resumes, plan.switches, plan.layouts.inodes) {
+        let text = match (plan.resumes || begun, plan.switches, plan.layouts.inodes) {
             (true, ..) => interrupted(path),
             (_, true, _) => "can be imported".to_owned(),
             (_, false, 0) => "this is already a medfs volume: nothing to do".to_owned(),
@@ -171,11 +174,44 @@ pub(crate) fn interrupted(path: &Path) -> String {
     format!("an import was interrupted: {end} completes it, {back} reverts it")
 }
 
-/// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back.
-fn check_first(dev: &dyn BlockDevice, path: &Path) -> Result<()> {
+/// What a check finds of the superblock where an import or export was interrupted.
+const BETWEEN_KINDS: [Code; 3] = [Code::SuperblockCopy, Code::SuperblocksDiffer, Code::SuperblockKinds];
+
+/// Whether an import or export of a plain volume was interrupted while it wrote a copy of the superblock, or between
+/// the two: the copies differ in nothing but what these write.
+fn is_between_kinds(dev: &dyn BlockDevice) -> bool {
+    let (Ok(first), Ok(second)) = (read_block(dev, 0), read_block(dev, 1)) else { return false };
+    let copies = [RawSuperblock::in_block(&first), RawSuperblock::in_block(&second)];
+    let is_plain = |sb: &&RawSuperblock| !sb.is_delta_volume() && sb.validate().is_ok();
+    let Some(plain) = copies.into_iter().find(is_plain) else { return false };
+    !copies[0].agrees_with(copies[1]) && copies.into_iter().all(|copy| is_on_the_way(copy, plain))
+}
+
+/// Whether a copy of the superblock is that of a plain volume but for what makes it one with deltas, or for a part of
+/// that.
+fn is_on_the_way(copy: &RawSuperblock, plain: &RawSuperblock) -> bool {
+    let features = [plain.features(), plain.features() | DELTA_FEATURES];
+    let is_known = [MAGIC, DELTA_MAGIC].contains(&copy.magic.get()) && features.contains(&copy.features());
+    let as_plain = RawSuperblock {
+        magic: plain.magic,
+        feature: plain.feature,
+        checksum_offset: plain.checksum_offset,
+        delta: plain.delta,
+        nvram: plain.nvram,
+        ..copy.clone()
+    };
+    is_known && as_plain.agrees_with(plain)
+}
+
+/// Refuses a damaged volume while it is as it was: what an import meets half-way it could not take back. `begun`: what
+/// an interrupted one has left of the superblock is no damage.
+fn check_first(dev: &dyn BlockDevice, path: &Path, begun: bool) -> Result<()> {
     let report = checked(path, dev)?;
-    let (path, faults) = (path.display(), count(report.findings.len() as u64 + report.suppressed, "fault"));
-    if !report.is_clean() {
+    let is_fault = |finding: &&Finding| !(begun && BETWEEN_KINDS.contains(&finding.code));
+    let faults: Vec<&Finding> = report.findings.iter().filter(is_fault).collect();
+    let is_clean = report.suppressed == 0 && faults.iter().all(|fault| fault.severity < Severity::Error);
+    let (path, faults) = (path.display(), count(faults.len() as u64 + report.suppressed, "fault"));
+    if !is_clean {
         bail!(
             "{path} has {faults}; nothing was changed. Copy its files before you repair it: 'medfs help damaged'"
         );

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use medfs::Files;
-use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag};
+use medfs_device::{BlockDevice, Cause, FileDevice, FileOptions, Temperature, WriteTag, read_block};
+use medfs_format::superblock::{DELTA_FEATURES, DELTA_MAGIC, RawSuperblock};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -472,6 +473,44 @@ fn an_import_that_was_interrupted_is_named_and_ended() {
     interrupted_import(&s.image());
     assert!(output(&["export"], &[&s.image()]).contains("now plain F2FS"));
     assert_f2fs_clean(&s.image());
+}
+
+/// The process ends while an import writes the first copy of the superblock, or behind it.
+#[test]
+fn an_import_that_was_interrupted_in_the_superblock_goes_on() {
+    let now = RawSuperblock::in_block(&read_block(&open(&plain().image()), 0).unwrap()).features();
+    assert!(!now.contains(DELTA_FEATURES));
+    for done in 0..3 {
+        for command in ["import", "export"] {
+            let s = plain();
+            let mut block = read_block(&open(&s.image()), 0).unwrap();
+            let mut sb = RawSuperblock::in_block(&block).clone();
+            sb.become_delta_volume();
+            let steps = sb.steps_from(RawSuperblock::in_block(&block));
+            assert_eq!(steps.len(), 3);
+            *RawSuperblock::in_block_mut(&mut block) = steps[done].clone();
+            let image = fs::File::options().write(true).open(s.image()).unwrap();
+            image.write_all_at(&block.0, 0).unwrap();
+            drop(image);
+            let text = output(&["import", "--dry-run"], &[&s.image()]);
+            assert!(text.contains("an import was interrupted"), "{done}: {text}");
+            let text = output(&[command], &[&s.image()]);
+            assert_eq!(text.contains("deltas are enabled"), command == "import", "{done}: {text}");
+            medfs().arg("fsck").arg(s.image()).assert().code(0);
+        }
+    }
+}
+
+/// A copy with a fault of its own is not what an import leaves.
+#[test]
+fn an_import_refuses_a_damaged_copy_of_the_superblock() {
+    let s = plain();
+    let mut block = read_block(&open(&s.image()), 0).unwrap();
+    let sb = RawSuperblock::in_block_mut(&mut block);
+    (sb.magic, sb.root_ino) = (DELTA_MAGIC.into(), 7.into());
+    fs::File::options().write(true).open(s.image()).unwrap().write_all_at(&block.0, 0).unwrap();
+    let text = error(1, medfs().arg("import").arg(s.image()));
+    assert!(text.contains("has 1 fault; nothing was changed"), "{text}");
 }
 
 #[test]
