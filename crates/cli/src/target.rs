@@ -434,6 +434,15 @@ pub(crate) fn instead(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
     })
 }
 
+/// What else was made of a device that holds what is left of a volume, where that is known: it begins as that does.
+pub(crate) fn made_over(dev: &dyn BlockDevice) -> Option<&'static str> {
+    if read_block(dev, 0).is_ok_and(|block| is_superblock(&block)) {
+        return None;
+    }
+    let is_other = |what: &&str| !["partition table", "F2FS", "medfs"].iter().any(|part| what.contains(part));
+    medfs_mkfs::probe::find_past_damage(dev).filter(is_other)
+}
+
 /// The same before a check, which needs no superblock where the volume shows what was in it, and nothing else
 /// has been made of the device since.
 pub(crate) fn explain_nothing_to_check(dev: &dyn BlockDevice, path: &Path) -> Result<()> {

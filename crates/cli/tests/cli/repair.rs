@@ -211,6 +211,14 @@ fn what_another_file_system_was_made_of_is_not_repaired() {
     let text = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
     assert!(text.contains("holds a Btrfs file system"), "{text}");
     assert!(fs::read(s.image()).unwrap() == before);
+    // A salvage copies what is left, and says that it may be the other one's.
+    let out = s.path("salvaged");
+    let text = error(1, medfs().args(["get", "--salvage"]).args([&s.image(), &out]));
+    assert!(
+        text.contains("a Btrfs file system was made over this volume and overwrote parts of it"),
+        "{text}"
+    );
+    assert_eq!(fs::read(out.join("file")).unwrap(), [9; 30_000]);
 }
 
 #[test]
