@@ -321,7 +321,7 @@ fn print_mended(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report, mended: 
     match (&args.undo, mended.undo_blocks) {
         (Some(file), Some(0)) => outln!("nothing was changed: the undo file {} was removed", file.display()),
         (Some(file), Some(blocks)) => outln!(
-            "{} as before the repair in {}: {} takes it back",
+            "{} as before the repair in {}: {} takes it back until the volume is mounted for writing (medfs ls, medfs get and mount -o ro change nothing)",
             words::count(blocks, "block"),
             file.display(),
             take_back_hint(file, &args.image)

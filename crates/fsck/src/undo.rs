@@ -64,7 +64,10 @@ pub enum UndoError {
     #[error("{0} is the undo file of another volume ({1}): nothing was restored")]
     Other(PathBuf, String),
     /// The volume was used since.
-    #[error("block {1} was changed since the repair that {0} undoes: nothing was restored")]
+    #[error(
+        "the volume was mounted for writing, or changed otherwise, since the repair that {0} undoes (block {1}): nothing was restored, \
+         as old and new blocks would mix, and the repair stays"
+    )]
     Changed(PathBuf, u64),
     /// The repair has ended.
     #[error("{0} is the undo file of a repair that has ended")]

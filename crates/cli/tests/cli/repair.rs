@@ -121,6 +121,22 @@ fn a_repair_is_taken_back() {
     medfs().args(["fsck", "--undo"]).args([&undo, &s.image()]).assert().code(16);
 }
 
+#[test]
+fn a_repair_of_a_volume_that_was_used_since_stays() {
+    let s = without_directory();
+    let undo = s.path("undo");
+    let assert = medfs().args(["fsck", "--repair", "--undo"]).args([&undo, &s.image()]).assert().code(1);
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    assert!(text.contains("takes it back until the volume is mounted for writing"), "{text}");
+    with_engine(&s.image(), true, |v| {
+        make(v, v.root(), "new", FileKind::Regular);
+    });
+    let used = fs::read(s.image()).unwrap();
+    let text = error(8, medfs().args(["fsck", "--restore"]).args([&undo, &s.image()]));
+    assert!(text.contains("was mounted for writing, or changed otherwise, since the repair"), "{text}");
+    assert!(text.lines().count() == 1 && fs::read(s.image()).unwrap() == used, "{text}");
+}
+
 /// A repair that was killed before it had written anything leaves such a file.
 #[test]
 fn an_undo_file_without_records_takes_nothing_back_and_is_used_again() {
