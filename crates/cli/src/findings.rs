@@ -20,7 +20,8 @@ fn lines(findings: &[Finding], shown: usize) -> Vec<String> {
     for run in findings.chunk_by(|a, b| a.code == b.code) {
         // A single one more takes no more room than its count would.
         let shown = if run.len() == shown.saturating_add(1) { run.len() } else { run.len().min(shown) };
-        lines.extend(run[..shown].iter().map(ToString::to_string));
+        // A finding is a line, whatever the names in it.
+        lines.extend(run[..shown].iter().map(|finding| finding.to_string().replace('\n', "\\n")));
         if shown < run.len() {
             lines.push(format!(
                 "{} and {} more of this kind: --verbose lists them",

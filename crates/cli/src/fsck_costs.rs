@@ -1,6 +1,7 @@
 //! What a repair cannot keep as it was: told before anything is written, and weighed at boot.
 
 use crate::words;
+use medfs_device::quote;
 use medfs_fsck::{Code, Losses, Report};
 
 /// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and
@@ -84,7 +85,7 @@ pub(crate) fn print_costs(found: &Report) {
 /// Names whose inode is lost, a line each.
 pub(crate) fn print_lost(found: &Report, before: &str) {
     for lost in found.lost.iter().take(LOST_SHOWN) {
-        outln!("{before}{} (inode {})", String::from_utf8_lossy(&lost.path), lost.ino);
+        outln!("{before}{} (inode {})", quote::for_terminal(&lost.path), lost.ino);
     }
     let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
     if more > 0 {

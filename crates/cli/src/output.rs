@@ -31,8 +31,25 @@ macro_rules! errln {
 
 /// Prints a line on standard error.
 pub(crate) fn error_line(text: Arguments<'_>) {
-    let line = fitting(text.to_string(), io::stderr());
+    let line = fitting(printable(text.to_string()), io::stderr());
     let _ = progress::above(|| writeln!(io::stderr(), "{line}"));
+}
+
+/// Control characters of names that a text has as escapes, as in names that are quoted: none moves the cursor. JSON has
+/// escapes of its own.
+fn printable(text: String) -> String {
+    let is_control = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.starts_with(['{', '[']) || !text.contains(is_control) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_control(c) {
+            true => shown.extend(c.to_string().bytes().map(|byte| format!("\\{byte:03o}"))),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// A sentence in lines that fit the terminal that it goes to. A file or a pipe gets it in one line, and so does
@@ -48,7 +65,7 @@ pub(crate) fn fitting(text: String, to: impl AsFd) -> String {
 
 /// Prints a line on standard output.
 pub(crate) fn line(text: Arguments<'_>) {
-    let line = fitting(text.to_string(), io::stdout());
+    let line = fitting(printable(text.to_string()), io::stdout());
     if let Err(e) = progress::above(|| writeln!(io::stdout(), "{line}"))
         && e.kind() != ErrorKind::BrokenPipe
     {
@@ -105,4 +122,15 @@ pub(crate) fn explained(e: io::Error) -> io::Error {
         _ => {}
     }
     io::Error::new(e.kind(), format!("cannot write to standard output: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn control_characters_are_escapes() {
+        let shown = |text: &str| super::printable(text.to_owned());
+        assert_eq!(shown("a\tb\nc \u{e4}"), "a\tb\nc \u{e4}");
+        assert_eq!(shown("{\"a\": \"\u{9b}\"}"), "{\"a\": \"\u{9b}\"}");
+        assert_eq!(shown("/d/\0\x1b[2J\u{9b}"), "/d/\\000\\033[2J\\302\\233");
+    }
 }

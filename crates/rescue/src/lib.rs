@@ -13,6 +13,7 @@
 
 pub mod doubt;
 mod homes;
+mod names;
 mod outcome;
 mod place;
 pub mod salvage;

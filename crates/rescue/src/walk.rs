@@ -6,6 +6,7 @@
 
 use crate::doubt;
 use crate::homes::Homes;
+use crate::names::BadNames;
 use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
@@ -154,8 +155,10 @@ impl<'v, S: Sink> Walk<'v, S> {
         let (past, mut ended) = (self.past, Ok(()));
         let mut lost = Lost::default();
         let mut reason = None;
+        let mut bad = BadNames::default();
         let listed = past.readdir(ino, &mut |entry| {
             match entry {
+                Ok(entry) if bad.note(&entry.name) => {}
                 Ok(entry) => ended = self.entry((ino, &at), entry, tasks),
                 Err(gap) => {
                     reason.get_or_insert(gap.error.to_string());
@@ -168,6 +171,12 @@ impl<'v, S: Sink> Walk<'v, S> {
         self.add_cuts(ino, &mut lost, &mut reason);
         if let Err(error) = listed {
             reason.get_or_insert(error.to_string());
+        }
+        if let Some(names) = bad.told() {
+            reason = Some(match reason {
+                Some(reason) => format!("{reason}; {names}"),
+                None => names,
+            });
         }
         if let Some(reason) = reason.or_else(|| self.short_of(ino)) {
             let reason = format!("the directory is damaged, and names may be missing: {reason}");
@@ -188,10 +197,6 @@ impl<'v, S: Sink> Walk<'v, S> {
             return Ok(());
         }
         let at = place.below(&entry.name);
-        if entry.name.is_empty() || entry.name.iter().any(|&b| b == b'/' || b == 0) {
-            self.fail(&at, Some(entry.ino), "its name would leave the target directory".into());
-            return Ok(());
-        }
         let is_read = self.one(entry.ino, at, Some((dir, &entry.name)), tasks)?;
         self.outcome.torn += u64::from(!is_read && entry.kind == Some(FileKind::Directory));
         self.outcome.unread += u64::from(!is_read && entry.kind == Some(FileKind::Regular));
