@@ -2,6 +2,7 @@
 //! under numbers, or counted.
 
 use crate::homes::Home;
+use crate::outcome::{Failure, Lost};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::Sink;
@@ -29,6 +30,22 @@ impl<S: Sink> Walk<'_, S> {
         self.tell_names_unmet();
         // Where the table cannot be read, that was told above.
         self.tell_missing(top, self.past.inodes_missing().unwrap_or(0));
+    }
+
+    /// Of a walk from the root: tells of which files of several names some were not met. Such a file is incomplete.
+    fn tell_names_unmet(&mut self) {
+        let unmet = self.links.iter().filter(|(_, file)| (1..file.names).contains(&file.met));
+        let mut unmet: Vec<_> = unmet
+            .map(|(&ino, file)| (ino, file.place.path(), file.is_flawed, file.names, file.met))
+            .collect();
+        unmet.sort_unstable();
+        for (ino, path, is_flawed, names, met) in unmet {
+            let were = if met == 1 { "was" } else { "were" };
+            let reason = format!("it has {names} names, of which {met} {were} found");
+            self.outcome.torn += 1;
+            self.outcome.flawed += u64::from(!is_flawed);
+            self.outcome.fail(Failure { path, ino: Some(ino), reason, lost: Lost::default() });
+        }
     }
 
     /// Of a directory that is not entered: takes what is below it as met, as that has its names, and tells how much

@@ -26,7 +26,7 @@ pub struct Walk<'v, S> {
     /// What the present tree has led to.
     pub(crate) seen: Seen,
     /// Files that have several names.
-    links: HashMap<Ino, Brought>,
+    pub(crate) links: HashMap<Ino, Brought>,
     /// What a repair has cut off files.
     cuts: HashMap<Ino, Vec<Cut>>,
     /// Files that are not as they were last: newer content was fsynced than is shown, or they were made anew.
@@ -38,12 +38,14 @@ pub struct Walk<'v, S> {
 }
 
 /// A file of several names that was brought under one of them.
-struct Brought {
-    place: Place,
+pub(crate) struct Brought {
+    pub(crate) place: Place,
     faults: Vec<Fault>,
+    /// Whether something was told of it under its first name.
+    pub(crate) is_flawed: bool,
     /// How many names it has, and how many of them are in the present tree.
-    names: u32,
-    met: u32,
+    pub(crate) names: u32,
+    pub(crate) met: u32,
 }
 
 /// What is not as it was of a file that was brought, under each of its names.
@@ -262,24 +264,13 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             brought => self.or_failed(&at, ino, brought)?,
         };
+        let is_flawed = self.outcome.told() > told;
         self.outcome.files += u64::from(brought);
-        self.outcome.flawed += u64::from(brought && self.outcome.told() > told);
-        Ok(())
-    }
-
-    /// Of a walk from the root: tells of which files of several names some were not met.
-    pub(crate) fn tell_names_unmet(&mut self) {
-        let mut unmet: Vec<_> =
-            self.links.iter().filter(|(_, file)| (1..file.names).contains(&file.met)).collect();
-        unmet.sort_unstable_by_key(|(ino, _)| **ino);
-        for (ino, Brought { place, names, met, .. }) in unmet {
-            let reason = format!(
-                "it has {names} names, of which {met} {} found",
-                if *met == 1 { "was" } else { "were" }
-            );
-            self.outcome.torn += 1;
-            self.outcome.fail(Failure { path: place.path(), ino: Some(*ino), reason, lost: Lost::default() });
+        self.outcome.flawed += u64::from(brought && is_flawed);
+        if let Some(link) = self.links.get_mut(&ino).filter(|link| link.met == 1) {
+            link.is_flawed = is_flawed;
         }
+        Ok(())
     }
 
     /// Makes a directory that is to be entered. `told` is how much had been told before anything was of it;
@@ -351,7 +342,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         if attr.nlink > 1 {
             faults.retain(|fault| !fault.is_mended(&settled, at));
             let place = settled.place;
-            self.links.insert(attr.ino, Brought { place, faults, names: attr.nlink, met: 1 });
+            self.links
+                .insert(attr.ino, Brought { place, faults, is_flawed: false, names: attr.nlink, met: 1 });
         }
         Ok(true)
     }
@@ -408,7 +400,7 @@ impl<'v, S: Sink> Walk<'v, S> {
 
     /// Brings a regular file: where it is now, or `None` where nothing of it was brought.
     fn content(&mut self, at: &Place, meta: &Meta, faults: &mut Vec<Fault>) -> io::Result<Option<Settled>> {
-        let ino = meta.attr.ino;
+        let (ino, bytes) = (meta.attr.ino, self.outcome.bytes);
         self.sink.begin(at)?;
         let (mut lost, mut reason, mut written) = (Lost::default(), None, Ok(()));
         let (sink, outcome) = (&mut self.sink, &mut self.outcome);
@@ -428,8 +420,8 @@ impl<'v, S: Sink> Walk<'v, S> {
         });
         if let Err(error) = written.and(read.map_err(io::Error::other)) {
             self.sink.give_up(at);
-            self.pass(at, Some(ino), Err(error))?;
-            return Ok(None);
+            self.outcome.bytes = bytes;
+            return self.not_brought(at, ino, error);
         }
         self.add_cuts(ino, &mut lost, &mut reason);
         let ended = self.sink.end(at, meta, &lost);
@@ -442,8 +434,22 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         match ended {
             Ok(settled) => Ok(Some(settled)),
-            Err(error) => self.pass(at, Some(ino), Err(error)).map(|_| None),
+            Err(error) => {
+                if is_final(&error) {
+                    self.outcome.bytes = bytes;
+                }
+                self.not_brought(at, ino, error)
+            }
         }
+    }
+
+    /// Notes an error of a file that is not brought. One that every file would meet is noted by whoever ends the walk.
+    fn not_brought(&mut self, at: &Place, ino: Ino, error: io::Error) -> io::Result<Option<Settled>> {
+        if is_final(&error) {
+            return Err(error);
+        }
+        self.fail(at, Some(ino), error.to_string());
+        Ok(None)
     }
 
     /// Adds what a repair has cut off a file, within its size.
@@ -475,11 +481,14 @@ impl<'v, S: Sink> Walk<'v, S> {
         self.sink.special(at, meta, &target).map(|()| true)
     }
 
-    /// Notes an error of one file and goes on: `false`. One that every file would meet ends the walk.
+    /// Notes an error of one file and goes on: `false`. One that every file would meet ends the walk, and is noted too.
     fn pass(&mut self, at: &Place, ino: Option<Ino>, result: io::Result<()>) -> io::Result<bool> {
         match result {
             Ok(()) => Ok(true),
-            Err(error) if is_final(&error) => Err(error),
+            Err(error) if is_final(&error) => {
+                self.fail(at, ino, error.to_string());
+                Err(error)
+            }
             Err(error) => {
                 self.fail(at, ino, error.to_string());
                 Ok(false)

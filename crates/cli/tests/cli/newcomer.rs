@@ -216,10 +216,12 @@ fn a_full_disk_is_told_with_what_was_not_tried() {
     let counts =
         format!("{whole} files and directories were copied whole, {} not tried: make room", 31 - whole);
     assert!(text.contains("No space left on device") && text.contains(&counts), "{text}");
+    assert!(text.contains("1 file or directory not copied or incomplete; "), "{text}");
     let text = says(&s, 1, "get --salvage image tiny/all");
     assert!(text.contains("copied whole, ") && text.contains("not tried: make room"), "{text}");
     let text = says(&s, 1, "get -r --json image / tiny/json");
     assert!(text.contains("\"exit\": 1") && text.contains("\"not_tried\": "), "{text}");
+    assert!(!text.contains("\"failed\": []"), "{text}");
     // What is on the full disk is no undo file.
     let image = fs::File::options().write(true).open(s.image()).unwrap();
     let inode = blocks(&s.image(), |block| is_inode(block, "f07"));
