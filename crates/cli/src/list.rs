@@ -8,7 +8,7 @@ use crate::{damaged, exit, json, output, size, target, words};
 use anyhow::Result;
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 use medfs_device::quote::{self, hint};
-use medfs_rescue::{Failure, Lost, Outcome, missing_inodes};
+use medfs_rescue::{Failure, Lost, Outcome, missing_inodes, why_no_target};
 use medfs_transfer::{Held, paths};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -261,7 +261,7 @@ impl<'v, W: Write> Lister<'v, W> {
             FileKind::Symlink if self.args.long || self.args.json => match self.volume.readlink(attr.ino) {
                 Ok(link) => Some(link),
                 Err(error) => {
-                    self.fail(path, attr.ino, format!("the link's target cannot be read: {error}"));
+                    self.fail(path, attr.ino, why_no_target(&error));
                     None
                 }
             },

@@ -26,6 +26,6 @@ mod walk;
 pub use outcome::{Failure, Lost, MOST_FAILURES, MOST_RANGES, Outcome};
 pub use place::{MOST_LEVELS, Place};
 pub use sink::{Meta, Settled, Sink};
-pub use told::SHORT;
+pub use told::{SHORT, why_no_target};
 pub use unnamed::missing_inodes;
 pub use walk::Walk;

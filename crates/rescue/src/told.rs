@@ -1,9 +1,12 @@
 //! What a walk is told before it begins of what is not certain, or lost, of the whole volume.
 
+use crate::homes::Homes;
 use crate::outcome::{Failure, Lost};
 use crate::walk::{Older, Walk};
+use medfs::{Error, Posix};
 use medfs_format::Ino;
-use medfs_fsck::{Altered, LogGaps};
+use medfs_fsck::{Altered, LogGaps, LostFile};
+use std::collections::BTreeSet;
 
 /// Pages that are named of a file.
 const MOST_PAGES: usize = 8;
@@ -16,7 +19,42 @@ pub const SHORT: &str =
 const UNMARKED: &str = "its inode counts other blocks as saved by compression than its clusters save: parts of the content may be \
      compressed bytes";
 
+/// What is said of a name whose inode is lost.
+const INODE_LOST: &str = "its inode is lost";
+
+/// What is said of a symbolic link that leads nowhere.
+const TARGET_LOST: &str = "its target is lost";
+
+/// Why the target of a symbolic link is not told. Of one that is lost nothing is found in its place.
+pub fn why_no_target(error: &Error) -> String {
+    match error {
+        Error::Posix(Posix::NotFound) => TARGET_LOST.to_owned(),
+        error => format!("the link's target cannot be read: {error}"),
+    }
+}
+
 impl<'v, S> Walk<'v, S> {
+    /// Says that what no directory names is to be brought too, by [`Walk::unnamed`]. `lost`: names that have
+    /// lost their inodes, and so are not come to.
+    pub fn for_unnamed(mut self, lost: &[LostFile]) -> Walk<'v, S> {
+        self.homes = Some(Homes::new(lost));
+        for LostFile { path, ino } in lost {
+            let reason = INODE_LOST.to_owned();
+            self.outcome.fail(Failure { path: path.clone(), ino: Some(*ino), reason, lost: Lost::default() });
+        }
+        self
+    }
+
+    /// Tells of which of the lost names the inodes are symbolic links that have lost their targets.
+    pub fn with_targets_lost(mut self, links: &BTreeSet<Ino>) -> Walk<'v, S> {
+        for failure in &mut self.outcome.failures {
+            if failure.reason == INODE_LOST && failure.ino.is_some_and(|ino| links.contains(&ino)) {
+                failure.reason = TARGET_LOST.to_owned();
+            }
+        }
+        self
+    }
+
     /// Tells why not all of the content is certain.
     pub fn with_doubt(mut self, doubt: Option<String>) -> Walk<'v, S> {
         if let Some(reason) = doubt {

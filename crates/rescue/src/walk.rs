@@ -11,8 +11,9 @@ use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::{Meta, Settled, Sink};
+use crate::told::why_no_target;
 use medfs::{Attr, DirEntry, FileKind, Files, Ino, PastDamage, Piece, Volume};
-use medfs_fsck::{Cut, LostFile};
+use medfs_fsck::Cut;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 
@@ -95,17 +96,6 @@ impl<'v, S: Sink> Walk<'v, S> {
     pub fn with_cuts(mut self, cuts: Vec<Cut>) -> Walk<'v, S> {
         for cut in cuts {
             self.cuts.entry(cut.ino).or_default().push(cut);
-        }
-        self
-    }
-
-    /// Says that what no directory names is to be brought too, by [`Walk::unnamed`]. `lost`: names that have
-    /// lost their inodes, and so are not come to.
-    pub fn for_unnamed(mut self, lost: &[LostFile]) -> Walk<'v, S> {
-        self.homes = Some(Homes::new(lost));
-        for LostFile { path, ino } in lost {
-            let reason = "its inode is lost".to_owned();
-            self.outcome.fail(Failure { path: path.clone(), ino: Some(*ino), reason, lost: Lost::default() });
         }
         self
     }
@@ -472,7 +462,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             FileKind::Symlink => match self.volume.readlink(ino) {
                 Ok(target) => target,
                 Err(error) => {
-                    self.fail(at, Some(ino), format!("the link's target cannot be read: {error}"));
+                    self.fail(at, Some(ino), why_no_target(&error));
                     return Ok(false);
                 }
             },

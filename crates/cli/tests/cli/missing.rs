@@ -190,6 +190,33 @@ fn a_name_more_than_a_file_has_is_told_and_one_less() {
     assert!(text.contains("/second: it has 2 names, of which 1 was found"), "{text}");
     let told = format!("/dir/{}: its entry leads to inode", name(7));
     assert!(text.contains(&told) && text.contains(&name(3)), "{text}");
+    // What is told of is not whole, each file once.
+    let assert = medfs().args(["get", "-r", "--json"]).arg(s.image()).arg("/").arg(s.path("json")).assert();
+    let json: serde_json::Value = serde_json::from_slice(&assert.code(1).get_output().stdout).unwrap();
+    let failed = json["failed"].as_array().unwrap().len();
+    assert_eq!((failed, json["not_whole"].as_u64()), (2, Some(2)), "{json}");
+}
+
+/// Zeros are in place of the target: nothing is missing on the machine that it is copied to.
+#[test]
+fn a_link_that_lost_its_target_is_said_to_have_lost_it() {
+    let (s, target) = (plain(), b"where it leads");
+    with_engine(&s.image(), true, |v| {
+        let link = v.symlink(v.root(), b"link", target, 0, 0).unwrap().ino;
+        v.release(link, 1);
+    });
+    let find = |block: &Block| block.0.windows(target.len()).position(|bytes| bytes == target);
+    let clear = |block: &mut Block| {
+        let at = find(block).unwrap();
+        block.0[at..at + target.len()].fill(0);
+    };
+    assert!(damage(&s.image(), |block| find(block).is_some(), clear) > 0);
+    for (args, to) in [(&["-r", "/"][..], "out"), (&["--salvage"], "salvaged")] {
+        let text = all(&s, args, 1, to);
+        assert!(text.contains("/link: its target is lost"), "{text}");
+    }
+    let text = error(1, medfs().args(["ls", "-l"]).arg(s.image()));
+    assert!(text.contains("/link: its target is lost"), "{text}");
 }
 
 #[test]
