@@ -94,8 +94,9 @@ impl Mended {
                 replay()?
             }
         };
-        let given_up_of_nvram =
-            PastDamage::of(&volume).unrecovered().into_iter().map(|(_, what)| what).collect();
+        let given_up = PastDamage::of(&volume).unrecovered().into_iter().map(|(_, what)| what);
+        // No record counts without those before it.
+        let given_up_of_nvram = nvram::behind_damage(place)?.into_iter().chain(given_up).collect();
         let ends = LooseEnds { given_up_of_nvram, ..closed(volume, &args.image)? };
         self.changed = true;
         self.replayed(args, dev, ends)

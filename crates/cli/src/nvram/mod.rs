@@ -14,7 +14,9 @@ use medfs::{
 };
 use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, FileNvram, Nvram, read_block};
-use medfs_format::nvram::{Found, Home, MAX_SIZE, MIN_SIZE, Meta, Tag, scan};
+use medfs_format::nvram::{
+    Found, Home, MAX_SIZE, MIN_SIZE, Meta, RING_START, Record, Tag, scan, scan_to_damage,
+};
 use medfs_format::superblock::RawSuperblock;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -233,6 +235,31 @@ pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<V
     let memory = Arc::new(open(place, true)?);
     repair_with_nvram(dev.clone(), memory, Arc::new(SystemClock))
         .with_context(|| format!("cannot replay {place} on {}", image.display()))
+}
+
+/// What of the records of a memory no replay comes to, as one of them is damaged, in words.
+pub(crate) fn behind_damage(place: &NvramPlace) -> Result<Option<String>> {
+    let memory = open(place, true)?;
+    let Found::Meta(meta) = nvram_journal(&memory)? else { return Ok(None) };
+    if meta.size > memory.size().min(MAX_SIZE) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; meta.size as usize];
+    memory.read(0, &mut bytes)?;
+    let Ok((scanned, Some(_))) = scan_to_damage(&bytes, &meta) else { return Ok(None) };
+    let (mut behind, mut files, mut last) = (Holds::default(), BTreeSet::new(), scanned.sequence);
+    for at in (RING_START..meta.size).step_by(meta.unit as usize) {
+        let Ok(record) = Record::parse(&bytes[at as usize..], at) else { continue };
+        if record.stamp.generation == meta.generation && record.stamp.sequence > scanned.sequence {
+            last = last.max(record.stamp.sequence);
+            record.tags().for_each(|tag| behind.add(&tag, &mut files));
+        }
+    }
+    let (records, files) = (last - scanned.sequence, count(files.len() as u64, "file"));
+    Ok((records > 0).then(|| {
+        let records = count(records, "record");
+        format!("{records} of {files} behind a damaged one, as none counts without those before it")
+    }))
 }
 
 /// The NVRAM that a superblock of a volume names.

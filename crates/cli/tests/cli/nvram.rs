@@ -3,8 +3,9 @@
 use crate::boot::patch;
 use crate::common::{error, medfs, open};
 use crate::damaged::{blocks, is_inode};
-use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, open_with_nvram};
+use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, nvram_journal, open_with_nvram};
 use medfs_device::FileNvram;
+use medfs_format::nvram::{Found, scan};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -169,6 +170,24 @@ fn a_repair_replays_a_memory_and_gives_up_what_is_not_what_it_was() {
     // Taken back, it waits for the memory again.
     medfs().args(["fsck", "--restore"]).arg(&undo).arg(&image).assert().success();
     error(1, medfs().args(["nvram", "check"]).arg(&memory).arg(&image));
+}
+
+/// A record in the midst is damaged: those behind it go too, and their number is said.
+#[test]
+fn records_behind_a_damaged_one_are_counted() {
+    let (_dir, [image, memory]) = card_with_memory();
+    crashed(&image, &memory);
+    let journal = nvram_journal(&FileNvram::open(&memory, 0, None, true).expect("the memory opens"));
+    let Ok(Found::Meta(meta)) = journal else { panic!("no journal") };
+    let mut bytes = std::fs::read(&memory).expect("the memory");
+    let records: Vec<u64> = scan(&bytes, &meta).expect("sound").records.iter().map(|(at, _)| *at).collect();
+    assert!(records.len() > 5, "{records:?}");
+    bytes[records[2] as usize + 20] ^= 1;
+    std::fs::write(&memory, bytes).expect("written");
+    let repair = medfs().args(["fsck", "--repair", "--nvram"]).args([&memory, &image]).assert().code(1);
+    let text = String::from_utf8(repair.get_output().stdout.clone()).expect("UTF-8");
+    let told = format!("a repair will drop of the NVRAM: {} records of ", records.len() - 3);
+    assert!(text.contains(&told) && text.contains(" behind a damaged one, as none counts"), "{text}");
 }
 
 /// Overwrites the blocks of an image that hold the inode of a name.
