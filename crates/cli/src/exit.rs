@@ -24,6 +24,8 @@ pub(crate) const FSCK_ERRORS_LEFT: u8 = 4;
 pub(crate) const FSCK_OPERATIONAL: u8 = 8;
 /// `fsck`: wrong arguments.
 pub(crate) const FSCK_USAGE: u8 = 16;
+/// After Ctrl-C: what a shell makes of SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The codes of a command, and what they mean.
 pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {

@@ -38,7 +38,7 @@ what it would change.
 The content of files is not checked, as F2FS has no checksums for it.
 
 Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left,
-8 if it could not be checked, 16 for wrong arguments.";
+8 if it could not be checked, 16 for wrong arguments, 130 after Ctrl-C.";
 
 /// What `--json` prints.
 #[derive(Serialize)]

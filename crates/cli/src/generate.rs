@@ -103,6 +103,9 @@ fn exit_status(name: &str) -> String {
         page.text([bold(code.to_string())]);
         page.text([roman(*meaning)]);
     }
+    page.control("TP", []);
+    page.text([bold(exit::INTERRUPTED.to_string())]);
+    page.text([roman("The command was interrupted with Ctrl-C.")]);
     page.to_roff()
 }
 
@@ -129,6 +132,6 @@ mod tests {
         let get = std::fs::read_to_string(folder.path().join("medfs-get.1")).unwrap();
         assert!(get.contains("<IMAGE|DEVICE> <PATH>...") && get.contains("<DIRECTORY>"), "{get}");
         let fsck = std::fs::read_to_string(folder.path().join("medfs-fsck.1")).unwrap();
-        assert!(fsck.contains("errors are left"), "{fsck}");
+        assert!(fsck.contains("errors are left") && fsck.contains("Ctrl"), "{fsck}");
     }
 }

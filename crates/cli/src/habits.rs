@@ -140,9 +140,12 @@ fn of_number(reason: &str) -> Option<String> {
     })
 }
 
-/// Mount options of file systems without owners, and the sentence about them.
+/// Mount options that others have, or a person tries, and the sentence about them.
 pub(crate) fn mount_option(option: &str) -> Option<String> {
     let name = option.split('=').next().unwrap_or(option);
+    if name == "help" {
+        return Some("'medfs mount --help' and medfs(5) describe the options".to_owned());
+    }
     ["uid", "gid", "umask", "dmask", "fmask"].contains(&name).then(|| {
         format!("F2FS keeps the owner and mode of each file itself, so there is no option '{name}': use chown and chmod")
     })

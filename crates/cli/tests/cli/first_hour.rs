@@ -141,6 +141,8 @@ fn mount_options_of_file_systems_without_owners_are_explained() {
         );
         assert_eq!(text, expected);
     }
+    let text = error(1, medfs().args(["mount", "-o", "help"]).arg(s.image()).arg(s.path(".")));
+    assert_eq!(text, "medfs mount: 'medfs mount --help' and medfs(5) describe the options\n");
 }
 
 #[test]
