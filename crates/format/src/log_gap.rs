@@ -3,20 +3,25 @@
 //! Each node of the log names the next one, and a lost node takes that with it. The nodes behind it are known
 //! by their footers: they carry the version of the checkpoint in force.
 //!
+//! A changed address in a node leads the log to a block that is none of it, or to one that it met before. Where one bit
+//! explains that, the log goes on at the right one ([`turned_next`]).
+//!
 //! Invariant: a walk takes up no node twice, and looks through the main area at most once for each gap.
 
 use crate::checkpoint::ChainVersion;
 use crate::flip::Bit;
-use crate::footer::{footer, footer_mut};
+use crate::footer::{RawNodeFooter, footer, footer_mut};
 use crate::node::{Layouts, RawInode};
 use crate::removed::{is_removed_names, removed_names};
 use crate::shared::{self, entries, is_shared};
-use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, SegNo};
+use crate::{BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, Nid, SegNo};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// Blocks behind the end of a log without seals in which nodes of it are looked for.
-const LOOKED_AT_BEHIND: usize = 64;
+/// How many blocks behind the end of an empty log a mount looks at for nodes of it, and how many free segments.
+pub const FEW: usize = 64;
+/// The same where the log has nodes: all blocks of a segment.
+pub const SEGMENT: usize = BLOCKS_PER_SEG as usize;
 
 /// What has checksums among the nodes of a volume's log.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +61,7 @@ impl Sealing {
     }
 
     /// Whether a block is a node with a checksum, which is right.
-    fn is_whole(self, block: &Block) -> bool {
+    pub fn is_whole(self, block: &Block) -> bool {
         self.is_right(block) == Some(true)
     }
 
@@ -127,14 +132,29 @@ pub fn node_behind(
     if !rest.is_empty() {
         return rest.find(|&behind| node(behind).is_some());
     }
+    segment_behind(geo, addr, usize::MAX, is_free, &mut node)
+}
+
+/// Where the log goes on in another segment than that of a block: the start of one of so many free ones that hold
+/// fsynced nodes of it.
+fn segment_behind(
+    geo: &Geometry,
+    addr: BlockAddr,
+    most: usize,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    node: &mut dyn FnMut(BlockAddr) -> Option<RawNodeFooter>,
+) -> Option<BlockAddr> {
     let (mut starts, mut named) = (Vec::new(), HashSet::new());
-    for segno in (0..geo.segment_count_main).filter(|&segno| is_free(segno)) {
+    // A log takes one behind its own first, as a rule.
+    let first = if geo.in_main(addr) { geo.segno(addr) + 1 } else { 0 };
+    let in_order = (first..geo.segment_count_main).chain(0..first);
+    for segno in in_order.filter(|&segno| is_free(segno)).take(most) {
         let start = geo.seg_start(segno);
         if node(start).is_none() {
             continue;
         }
         // Other logs go on in free segments too.
-        let nodes: Vec<_> = (start..start + BLOCKS_PER_SEG).filter_map(&mut node).collect();
+        let nodes: Vec<_> = (start..start + BLOCKS_PER_SEG).filter_map(&mut *node).collect();
         if nodes.iter().any(|footer| footer.is_fsync()) {
             starts.push(start);
             named.extend(nodes.last().map(|last| last.next_blkaddr.get()));
@@ -144,32 +164,193 @@ pub fn node_behind(
     starts.iter().copied().find(|start| !named.contains(start)).or(starts.first().copied())
 }
 
+/// Where a log seems to end.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// Its last node; `None` where it has none.
+    pub last: Option<BlockAddr>,
+    /// What that names as the next node, or where the log begins: no whole node of it, or one that it met before.
+    pub next: BlockAddr,
+    /// This log never leads there: it met that block before, or the last checkpoint has it in use, or has its segment
+    /// as that of another log.
+    pub is_taken: bool,
+    /// The checksum of the last node says that it names that block.
+    pub is_right: bool,
+    /// How many blocks are looked at behind it, and how many free segments.
+    pub most: usize,
+}
+
+impl End {
+    /// Whether no log leads there, whatever a crash took: the last node named another block.
+    fn is_nowhere(
+        &self,
+        geo: &Geometry,
+        is_free: &mut dyn FnMut(SegNo) -> bool,
+        is_node: &mut dyn FnMut(BlockAddr) -> bool,
+    ) -> bool {
+        let Some(last) = self.last.filter(|_| !self.is_right) else { return false };
+        if self.is_taken || !geo.in_main(self.next) {
+            return true;
+        }
+        let segno = geo.segno(self.next);
+        if segno == geo.segno(last) {
+            return self.next < last;
+        }
+        // A free segment is filled from its start, or from behind nodes that an earlier crash left there.
+        geo.offset_in_seg(self.next) > 0 && is_free(segno) && !is_node(self.next - 1)
+    }
+
+    /// Whether a log may go on behind that block.
+    fn is_possible(&self, geo: &Geometry) -> bool {
+        !self.is_taken && geo.in_main(self.next)
+    }
+
+    /// Whether the last node names the block behind it, as a log does that fills a segment.
+    fn is_in_line(&self) -> bool {
+        self.last.is_none_or(|last| last + 1 == self.next)
+    }
+
+    /// The blocks in which the log may go on: behind the one at which it ends, and behind its last node.
+    fn ranges_behind(
+        &self,
+        geo: &Geometry,
+        version: ChainVersion,
+        is_free: &mut dyn FnMut(SegNo) -> bool,
+        read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+    ) -> [Range<BlockAddr>; 2] {
+        let mut behind = |addr| {
+            let rest = geo.rest_of_segment(addr);
+            if !rest.is_empty() {
+                let most = BlockAddr::try_from(self.most).unwrap_or(BlockAddr::MAX);
+                return rest.start..rest.end.min(rest.start.saturating_add(most));
+            }
+            let mut node = |addr| {
+                let block = read(addr)?;
+                version.belongs(footer(&block).cp_ver.get()).then(|| *footer(&block))
+            };
+            let start = segment_behind(geo, addr, self.most, is_free, &mut node);
+            start.map_or(0..0, |start| start..start + BLOCKS_PER_SEG)
+        };
+        let behind_next = if self.is_possible(geo) { behind(self.next) } else { 0..0 };
+        // From the last block of a segment the log goes to the start of another one.
+        let is_start = |addr| self.is_possible(geo) && geo.offset_in_seg(addr) == 0;
+        let behind_last = match self.last {
+            Some(last) if self.is_right || self.is_in_line() => last..last,
+            Some(last) if geo.rest_of_segment(last).is_empty() && is_start(self.next) => last..last,
+            Some(last) => behind(last),
+            None => 0..0,
+        };
+        [behind_next, behind_last]
+    }
+}
+
+/// Nodes in a row.
+#[derive(Debug, Default)]
+struct Run {
+    nodes: Vec<BlockAddr>,
+    fsynced: HashSet<Nid>,
+    /// One of them was fsynced twice.
+    is_refsynced: bool,
+}
+
+impl Run {
+    fn add(&mut self, addr: BlockAddr, block: &Block) {
+        self.nodes.push(addr);
+        let f = footer(block);
+        self.is_refsynced |= f.is_fsync() && !self.fsynced.insert(f.nid.get());
+    }
+
+    /// A node and those to which it leads, as far as all of them are there.
+    fn linked(
+        geo: &Geometry,
+        start: BlockAddr,
+        version: ChainVersion,
+        read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+    ) -> Run {
+        let (mut run, mut addr, mut seen) = (Run::default(), start, HashSet::new());
+        while geo.in_main(addr) && seen.insert(addr) {
+            let Some(block) = read(addr) else { break };
+            if !version.belongs(footer(&block).cp_ver.get()) {
+                break;
+            }
+            run.add(addr, &block);
+            addr = footer(&block).next_blkaddr.get();
+        }
+        run
+    }
+}
+
+/// The next node of a log whose last node names another block, as one bit of that address flipped. Either no log leads
+/// to that block, or the right one is behind the last node, and what it leads to was fsynced twice, as in
+/// [`refsynced_behind`]. `read` gives `None` for a block that is no whole node, that the log met, or that is in use.
+pub fn turned_next(
+    geo: &Geometry,
+    end: End,
+    version: ChainVersion,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+) -> Option<BlockAddr> {
+    let last = end.last.filter(|_| !end.is_right && !end.is_in_line())?;
+    let mut is_node = |addr: BlockAddr| {
+        geo.in_main(addr) && read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()))
+    };
+    let in_line = last + 1;
+    let near = (0..BlockAddr::BITS).map(|bit| end.next ^ 1 << bit);
+    let nodes: Vec<BlockAddr> = near.filter(|&addr| is_node(addr)).collect();
+    let is_in_line = nodes.contains(&in_line);
+    if !nodes.is_empty() && end.is_nowhere(geo, is_free, &mut is_node) {
+        let only = nodes.first().copied().filter(|_| nodes.len() == 1);
+        return if is_in_line { Some(in_line) } else { only };
+    }
+    (is_in_line && Run::linked(geo, in_line, version, read).is_refsynced).then_some(in_line)
+}
+
 /// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed what
 /// it had reported as stored. A node among them was fsynced twice, and the first of these fsyncs had returned, with all
-/// that was fsynced before. Empty where nothing tells, as behind an fsync during which power was lost. `read` gives
-/// `None` for a block that is no whole node.
+/// that was fsynced before. Where no log leads to the block at which it ends, any node behind the last one tells. Empty
+/// where nothing tells, as behind an fsync during which power was lost. `read` is that of [`turned_next`].
 ///
 /// Two fsyncs of one file that run at once, or fsyncs without flushes (`nobarrier`), can leave the same.
 pub fn refsynced_behind(
     geo: &Geometry,
-    end: BlockAddr,
+    end: End,
     version: ChainVersion,
     is_free: &mut dyn FnMut(SegNo) -> bool,
     read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
 ) -> Vec<BlockAddr> {
-    let mut is_node =
-        |&addr: &BlockAddr| read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()));
-    let rest = if geo.in_main(end) { geo.rest_of_segment(end) } else { 0..0 };
-    let Some(start) = rest.take(LOOKED_AT_BEHIND).find(|addr| is_node(addr)) else { return Vec::new() };
-    let (mut nodes, mut fsynced, mut is_twice) = (Vec::new(), HashSet::new(), false);
-    walk(geo, start, version, is_free, read, &mut |step| {
-        if let Step::Node(addr, block) = step {
-            nodes.push(addr);
-            let f = footer(block);
-            is_twice |= f.is_fsync() && !fsynced.insert(f.nid.get());
+    let [behind_next, behind_last] = end.ranges_behind(geo, version, is_free, read);
+    let mut first_in = |mut range: Range<BlockAddr>| {
+        range.find(|&addr| read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get())))
+    };
+    let [behind_next, behind_last] = [first_in(behind_next), first_in(behind_last)];
+    if let Some(start) = behind_next {
+        let mut run = Run::default();
+        walk(geo, start, version, is_free, read, &mut |step| {
+            if let Step::Node(addr, block) = step {
+                run.add(addr, block);
+            }
+        });
+        if run.is_refsynced {
+            return run.nodes;
         }
-    });
-    if is_twice { nodes } else { Vec::new() }
+    }
+    // An earlier crash may have left nodes there which the log passed by: they are none of it.
+    let run = behind_last.map(|start| Run::linked(geo, start, version, read)).unwrap_or_default();
+    if run.is_refsynced || !end.is_possible(geo) { run.nodes } else { Vec::new() }
+}
+
+/// All nodes behind the end of a log with seals, which tell what it lacks. `read` is that of [`turned_next`].
+pub fn nodes_behind(
+    geo: &Geometry,
+    end: End,
+    version: ChainVersion,
+    is_free: &mut dyn FnMut(SegNo) -> bool,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+) -> Vec<BlockAddr> {
+    let ranges = end.ranges_behind(geo, version, is_free, read);
+    let is_node =
+        |addr: &BlockAddr| read(*addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()));
+    ranges.into_iter().flatten().filter(is_node).collect()
 }
 
 /// A block in place of one of the log that cannot be read: it is of no file, and leads to the next node.
@@ -216,5 +397,103 @@ fn files_of(addr: BlockAddr, block: &Block, node_ino: Option<Ino>) -> Vec<(Ino, 
             let name = inode.i_name.get(..inode.i_namelen.get() as usize).filter(|_| is_inode);
             vec![(f.ino.get(), name.unwrap_or_default().to_vec())]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::RawCheckpoint;
+    use zerocopy::FromZeros;
+
+    type Nodes = BTreeMap<BlockAddr, Box<Block>>;
+
+    /// Of four segments, from block 1024 on.
+    fn geometry() -> Geometry {
+        Geometry {
+            block_count: 6 * 512,
+            segs_per_sec: 1,
+            secs_per_zone: 1,
+            section_count: 4,
+            segment0_blkaddr: 512,
+            cp_blkaddr: 512,
+            sit_blkaddr: 512,
+            nat_blkaddr: 512,
+            ssa_blkaddr: 512,
+            main_blkaddr: 1024,
+            segment_count_main: 4,
+            segment_count_sit: 2,
+            segment_count_nat: 2,
+            segment_count_ssa: 1,
+            cp_payload: 0,
+            root_ino: 3,
+            node_ino: 1,
+            meta_ino: 2,
+        }
+    }
+
+    fn version() -> ChainVersion {
+        let mut header = RawCheckpoint::new_zeroed();
+        header.checkpoint_ver = 5.into();
+        ChainVersion::of(&header, 0)
+    }
+
+    /// Fsynced nodes in a row, by their numbers.
+    fn nodes(start: BlockAddr, nids: &[Nid]) -> Nodes {
+        let node = |(addr, &nid): (BlockAddr, &Nid)| {
+            let mut block = Block::boxed();
+            let f = footer_mut(&mut block);
+            (f.nid, f.ino, f.cp_ver, f.next_blkaddr) = (nid.into(), nid.into(), 5.into(), (addr + 1).into());
+            f.set_fsync(true);
+            (addr, block)
+        };
+        (start..).zip(nids).map(node).collect()
+    }
+
+    fn end(last: BlockAddr, next: BlockAddr, is_taken: bool) -> End {
+        End { last: Some(last), next, is_taken, is_right: false, most: SEGMENT }
+    }
+
+    fn turned(nodes: &Nodes, end: End) -> Option<BlockAddr> {
+        turned_next(&geometry(), end, version(), &mut |_| true, &mut |addr| nodes.get(&addr).cloned())
+    }
+
+    fn refsynced(nodes: &Nodes, end: End) -> usize {
+        let mut read = |addr| nodes.get(&addr).cloned();
+        refsynced_behind(&geometry(), end, version(), &mut |_| true, &mut read).len()
+    }
+
+    #[test]
+    fn one_bit_of_the_next_nodes_address_is_turned_back() {
+        let once = nodes(1031, &[7, 8, 9]);
+        for bit in [9, 20, 31] {
+            assert_eq!(turned(&once, end(1030, 1031 ^ 1 << bit, false)), Some(1031), "bit {bit}");
+        }
+        assert_eq!(turned(&once, end(1030, 1030, true)), Some(1031), "a loop");
+        let right = End { is_right: true, ..end(1030, 1031 ^ 1 << 9, false) };
+        assert_eq!(turned(&once, right), None, "a checksum says so");
+        // A log may go on further behind, past what an earlier crash left: a second fsync tells.
+        let (left, at) = (nodes(1032, &[7]), end(1031, 1033, false));
+        assert_eq!((turned(&left, at), refsynced(&left, at)), (None, 0));
+        assert_eq!(turned(&nodes(1032, &[7, 8, 7]), end(1031, 1036, false)), Some(1032));
+        assert_eq!(turned(&nodes(1032, &[7, 8, 9]), end(1031, 1036, false)), None);
+    }
+
+    #[test]
+    fn a_lost_node_is_told_by_a_file_that_was_fsynced_twice_behind_it() {
+        for (last, next, start) in [(1030, 1031, 1032), (1030, 1031, 1200), (1534, 1535, 1536)] {
+            let (once, twice) = (nodes(start, &[7, 8, 9]), nodes(start, &[7, 8, 7]));
+            assert_eq!(turned(&twice, end(last, next, false)), None, "{start}");
+            let found = [&once, &twice].map(|nodes| refsynced(nodes, end(last, next, false)));
+            assert_eq!(found, [0, 3], "{start}");
+            let mut read = |addr| once.get(&addr).cloned();
+            let all = nodes_behind(&geometry(), end(last, next, false), version(), &mut |_| true, &mut read);
+            assert_eq!(all, [start, start + 1, start + 2]);
+        }
+        // Where no log goes on, one node is enough.
+        let one = nodes(1040, &[7]);
+        assert_eq!([end(1030, 1030, true), end(1030, u32::MAX, false)].map(|at| refsynced(&one, at)), [1, 1]);
+        let first = End { last: None, ..end(0, 1031, false) };
+        assert_eq!(refsynced(&nodes(1032, &[7, 7]), first), 2);
     }
 }

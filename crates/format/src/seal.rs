@@ -27,7 +27,6 @@
 //!    ends the log.
 //! 3. Seals count in nodes that carry the version of the checkpoint in force, and there alone.
 
-use crate::checkpoint::ChainVersion;
 use crate::footer::footer;
 use crate::node::{NAME_LEN, RawInode};
 use crate::shared::RawSharedHeader;
@@ -46,10 +45,6 @@ pub const MAX_RUNS: usize = 16;
 pub const MAX_COVERED: usize = 4096;
 /// Bytes of the largest seal.
 pub const SEAL_ROOM: usize = seal_size(MAX_RUNS);
-
-/// Blocks behind the end of the log in which nodes of it are looked for that a device kept while it lost those
-/// before them.
-const LOOKED_AT_BEHIND: usize = 64;
 
 /// The fixed part of a seal (30 bytes).
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -292,17 +287,18 @@ impl SealedLog {
             && key.of_nodes(answered.iter().map(|&(_, hash)| hash)) == seal.before
     }
 
+    /// Takes the last node up anew, of which a bit was turned back.
+    pub fn renew_last(&mut self, block: &Block) {
+        if let Some(((_, hash), key)) = self.nodes.last_mut().zip(self.key) {
+            *hash = key.of_block(block);
+        }
+    }
+
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell: in the log, and
-    /// before those behind its end that it kept. `rest` is what follows the block at which the log ended.
-    pub fn unkept(
-        &self,
-        version: ChainVersion,
-        rest: Range<BlockAddr>,
-        read: impl FnMut(BlockAddr) -> Option<Box<Block>>,
-    ) -> usize {
-        let further_on = rest.take(LOOKED_AT_BEHIND).filter_map(read);
-        let of_log = further_on.filter(|block| version.belongs(footer(block).cp_ver.get()));
-        self.broken().count() + of_log.map(|block| self.missing(&block)).max().unwrap_or(0)
+    /// before those behind its end that it kept ([`crate::log_gap::nodes_behind`]).
+    pub fn unkept(&self, behind: impl IntoIterator<Item = Box<Block>>) -> usize {
+        let missing = behind.into_iter().map(|block| self.missing(&block));
+        self.broken().count() + missing.max().unwrap_or(0)
     }
 
     /// Seals that prove nothing any more though a later one says that their nodes were durable: the device lost or
@@ -513,6 +509,14 @@ mod tests {
         assert_eq!(logged(&nodes[..1]).missing(&nodes[2]), 0, "what it says to be durable is there");
         assert_eq!(logged(&[]).missing(&nodes[3]), 3);
         assert_eq!(logged(&[]).missing(&data(7)), 0);
+        let behind = [&nodes[2], &nodes[3]].map(|node| Box::new(node.clone()));
+        assert_eq!((logged(&nodes[..1]).unkept(behind), logged(&nodes).unkept([])), (2, 0));
+        // A node that is taken up anew is the one that later seals answer for.
+        let mut turned = logged(&nodes[..2]);
+        turned.renew_last(&changed[1]);
+        turned.add(102, &nodes[2]);
+        turned.add(103, &nodes[3]);
+        assert_eq!(turned.broken().count(), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!   ([`crate::log_addresses`]).
 //! - A node that cannot be read is overwritten: the log ends there. One at the end is taken for the one that
 //!   was being written when power was lost, and a warning; with others behind it, it is an error.
+//! - A flipped bit in a node's address of the next one is turned back, where nodes behind it tell.
 //!
 //! The log ends before a sealed node that was not stored with all that it depends on, as for the engine. A
 //! repair that changes nodes would break the seals of those behind them, so it takes the volume's word back
@@ -23,13 +24,14 @@ use crate::{log_addresses, log_gap, log_node};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
+use medfs_format::log_gap::End;
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
 use medfs_format::seal::SealedLog;
 use medfs_format::shared::{self, SharedEntry, entries};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Ino, Nid, SegNo};
+use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -97,19 +99,23 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     let mut log = LogWalk { end, unkept: sealed.doubted, ..LogWalk::default() };
     let version = image.chain_version();
     let deltas = image.raw_sb().is_delta_volume();
-    let (mut inodes, mut nodes) = (HashSet::<Ino>::new(), Vec::new());
-    let mut seen: HashSet<BlockAddr> = HashSet::new();
+    let (mut inodes, mut nodes, mut last) = (HashSet::<Ino>::new(), Vec::new(), None);
     let warm = &image.cursegs[Log::WarmNode as usize];
     let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
-    while image.g.in_main(addr) && Some(addr) != end && seen.insert(addr) {
-        let (mut block, bit) = log_node::read(image, addr)?;
-        if image.cache.medium.tell_unreadable(addr) {
+    while Some(addr) != end {
+        let is_new = image.g.in_main(addr) && !log.blocks.contains(&addr);
+        let (mut block, bit) = if is_new { log_node::read(image, addr)? } else { (Block::boxed(), None) };
+        if is_new && image.cache.medium.tell_unreadable(addr) {
             end_at_unreadable(image, addr, findings, fix)?;
             break;
         }
-        if !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
-            end_before_fsynced(image, addr, findings, fix)?;
-            break; // no fsync that wrote it ended, and as little came behind it
+        if !is_new || !version.belongs(footer(&block).cp_ver.get()) || is_torn(image, &block) {
+            let at = log_gap::end_at(image, last, addr, &log.blocks)?;
+            let Some(next) = goes_on(image, at, &log.blocks, findings, fix)? else {
+                break; // no fsync that wrote it ended, and as little came behind it
+            };
+            addr = next;
+            continue;
         }
         let is_mended = log_node::judge(image, addr, &mut block, bit, findings)?;
         if fix && is_mended {
@@ -117,42 +123,50 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             image.cache.medium.write(addr, &[&block], tag)?;
         }
         let f = footer(&block);
-        let of_chain = deltas && f.nid.get() == image.g.node_ino;
-        let removed = of_chain && is_removed_names(&block, image.g.node_ino);
-        let shared = of_chain && !removed;
         log.summary.nodes += 1;
         log.blocks.insert(addr);
         log.segments.insert(image.g.segno(addr));
-        if removed {
-            let kept = judge_names(image, addr, &block, &mut log, findings);
-            if fix && let Some(kept) = kept {
-                mend(image, addr, &block, removed_names_node(&kept))?;
+        if deltas && f.nid.get() == image.g.node_ino {
+            take_of_chain(image, addr, &block, &mut log, &mut inodes, findings, fix)?;
+        } else {
+            log.nids.insert(f.nid.get());
+            if f.is_fsync() {
+                inodes.insert(f.ino.get());
             }
-            addr = f.next_blkaddr.get();
-            continue;
+            log.take_inode(addr, &block);
+            nodes.push(addr);
+            keep_data(image, &block, &mut log);
         }
-        if shared {
-            log.summary.shared += 1;
-            log.shared.push(addr);
-            let kept = judge_entries(image, addr, &block, &mut log, &mut inodes, findings)?;
-            if fix && let Some(kept) = kept {
-                mend(image, addr, &block, shared::shared_node(&kept))?;
-            }
-            addr = f.next_blkaddr.get();
-            continue;
-        }
-        log.nids.insert(f.nid.get());
-        if f.is_fsync() {
-            inodes.insert(f.ino.get());
-        }
-        log.take_inode(addr, &block);
-        nodes.push(addr);
-        keep_data(image, &block, &mut log);
+        last = Some(addr);
         addr = f.next_blkaddr.get();
     }
     log_addresses::judge(image, &nodes, findings, fix)?;
     log.summary.inodes = inodes.len() as u64;
     Ok(log)
+}
+
+/// Takes up a node of removed names, or one that files share, and mends it.
+fn take_of_chain(
+    image: &mut Image<'_>,
+    addr: BlockAddr,
+    block: &Block,
+    log: &mut LogWalk,
+    inodes: &mut HashSet<Ino>,
+    findings: &mut Findings,
+    fix: bool,
+) -> io::Result<()> {
+    let content = if is_removed_names(block, image.g.node_ino) {
+        judge_names(image, addr, block, log, findings).map(|kept| removed_names_node(&kept))
+    } else {
+        log.summary.shared += 1;
+        log.shared.push(addr);
+        let kept = judge_entries(image, addr, block, log, inodes, findings)?;
+        kept.map(|kept| shared::shared_node(&kept))
+    };
+    match content.filter(|_| fix) {
+        Some(content) => mend(image, addr, block, content),
+        None => Ok(()),
+    }
 }
 
 /// What the seals of the log say.
@@ -183,26 +197,18 @@ impl Sealed {
     }
 }
 
-fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
+fn look_at_seals(image: &mut Image<'_>) -> io::Result<Sealed> {
     if !image.raw_sb().has_seals() {
         return Ok(Sealed::default());
     }
-    let (version, medium) = (image.chain_version(), &image.cache.medium);
     let mut log = SealedLog::new(image.raw_sb().uuid, image.g.node_ino);
-    let mut seen: HashSet<BlockAddr> = HashSet::new();
-    let warm = &image.cursegs[Log::WarmNode as usize];
-    let mut addr = image.g.seg_start(warm.segno) + warm.blkoff;
-    while image.g.in_main(addr) && seen.insert(addr) {
-        let (block, _) = log_node::read(image, addr)?;
-        if medium.tell_unreadable(addr)
-            || !version.belongs(footer(&block).cp_ver.get())
-            || is_torn(image, &block)
-        {
-            break;
-        }
-        log.add(addr, &block);
-        addr = footer(&block).next_blkaddr.get();
-    }
+    let mut last = None;
+    let course = log_gap::course(image, &mut |addr, block| match last.replace(addr) {
+        Some(before) if before == addr => log.renew_last(block),
+        _ => log.add(addr, block),
+    })?;
+    let behind = log_gap::nodes_behind(image, course.end, &course.blocks)?;
+    let medium = &image.cache.medium;
     let read = |addr| {
         let block = image.g.in_main(addr).then(|| medium.read(addr)).transpose()?;
         Ok(block.filter(|_| !medium.tell_unreadable(addr)))
@@ -210,7 +216,7 @@ fn look_at_seals(image: &Image<'_>) -> io::Result<Sealed> {
     let mut failed: Option<io::Error> = None;
     let mut stored = |addr| read(addr).unwrap_or_else(|error| failed.replace(error).and(None));
     let end = log.end(&mut stored);
-    let unkept = log.unkept(version, image.g.rest_of_segment(addr), &mut stored);
+    let unkept = log.unkept(behind.into_iter().filter_map(&mut stored));
     let owners = log.in_doubt().filter_map(&mut stored).map(|block| footer(&block).ino.get());
     let doubted = owners.filter(|&ino| image.g.is_nid(ino)).collect();
     failed.map_or(Ok(Sealed { end, unkept, doubted }), Err)
@@ -257,29 +263,82 @@ fn end_at_unreadable(
     Ok(())
 }
 
-/// Where a log without seals ends at a block, and nodes behind it tell that it went on: a repair leaves them behind.
+/// Where the log seems to end: the node at which it goes on, as a bit of the address in its last node flipped.
+fn goes_on(
+    image: &mut Image<'_>,
+    end: End,
+    met: &HashSet<BlockAddr>,
+    findings: &mut Findings,
+    fix: bool,
+) -> io::Result<Option<BlockAddr>> {
+    let next = log_gap::turned_next(image, end, met)?;
+    let (Some(last), Some(next)) = (end.last, next) else {
+        end_before_fsynced(image, end, met, findings, fix)?;
+        return Ok(None);
+    };
+    let what = format!("node of the fsync log in block {last} names block {} as the next one", end.next);
+    findings
+        .add(Code::LogNode, format!("{what}: with one bit flipped that is {next}, where the log goes on"));
+    if fix {
+        log_gap::lead_on(image, last, next)?;
+    }
+    Ok(Some(next))
+}
+
+/// Where a log ends that met itself, or a log without seals at a block, and nodes behind it tell that it went on: a
+/// repair leaves them behind.
 fn end_before_fsynced(
     image: &mut Image<'_>,
-    addr: BlockAddr,
+    mut end: End,
+    met: &HashSet<BlockAddr>,
     findings: &mut Findings,
     fix: bool,
 ) -> io::Result<()> {
-    if image.raw_sb().has_seals() {
-        return Ok(()); // which tell
-    }
-    let behind = log_gap::refsynced_behind(image, addr)?;
-    if behind.is_empty() {
+    let is_sealed = image.raw_sb().has_seals(); // which tell, but of a loop
+    let mut behind = if is_sealed { Vec::new() } else { log_gap::refsynced_behind(image, end, met)? };
+    let is_possible = !end.is_taken && image.g.in_main(end.next);
+    let (addr, lost) = (end.next, "is lost, and a repair ends the log there");
+    let text = match end.last {
+        Some(last) if met.contains(&addr) => {
+            let what = "which is of it already: the device changed that address";
+            format!(
+                "node of the fsync log in block {last} leads back to block {addr}, {what}; what was fsynced behind it {lost}"
+            )
+        }
+        _ if behind.is_empty() => return Ok(()),
+        Some(last) if !is_possible => {
+            let what = "where no log goes on, but nodes of it lie behind: the device changed that address";
+            format!(
+                "node of the fsync log in block {last} leads to block {addr}, {what}; what was fsynced behind it {lost}"
+            )
+        }
+        _ => {
+            let what = "is no node of it, but what lies behind it was fsynced more than once: the device lost or changed the \
+                        node after it had reported it as stored";
+            format!(
+                "block {addr}, where the fsync log ends, {what}; what was fsynced by it and behind it {lost}"
+            )
+        }
+    };
+    findings.add(Code::LogUnkept, text);
+    if !fix {
         return Ok(());
     }
-    let what = "is no node of it, but what lies behind it was fsynced more than once: the device lost or changed the node \
-                after it had reported it as stored";
-    let lost = "what was fsynced by it and behind it is lost, and a repair ends the log there";
-    findings.add(Code::LogUnkept, format!("block {addr}, where the fsync log ends, {what}; {lost}"));
-    if fix {
-        let tag = WriteTag::new(Cause::Node, Temperature::Warm);
-        behind.iter().try_for_each(|&addr| image.cache.medium.write(addr, &[&Block::ZERO], tag))?;
+    if let Some(last) = end.last.filter(|_| met.contains(&addr)) {
+        log_gap::lead_on(image, last, NULL_ADDR)?;
+        end = log_gap::end_at(image, Some(last), NULL_ADDR, met)?;
     }
-    Ok(())
+    let tag = WriteTag::new(Cause::Node, Temperature::Warm);
+    let mut written = HashSet::new();
+    loop {
+        // What cannot be written is there still.
+        behind.retain(|&addr| written.insert(addr));
+        if behind.is_empty() {
+            return Ok(());
+        }
+        behind.iter().try_for_each(|&addr| image.cache.medium.write(addr, &[&Block::ZERO], tag))?;
+        behind = log_gap::refsynced_behind(image, end, met)?;
+    }
 }
 
 /// Keeps what the inode blocks name that the entries of a shared record node stand for; those to keep, where

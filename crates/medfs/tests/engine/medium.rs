@@ -8,7 +8,7 @@ use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_bl
 use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::{Geometry, crc};
+use medfs_format::{Block, Geometry, crc};
 use medfs_fsck::{Code, Options, Repair, Report};
 use std::sync::Arc;
 
@@ -272,6 +272,29 @@ fn a_node_that_the_device_lost_without_seals_is_told_where_a_file_was_fsynced_ag
     }
 }
 
+/// The node leads back, to another segment, or nowhere.
+#[test]
+fn a_flipped_bit_in_the_address_of_the_next_node_is_turned_back() {
+    for base in kinds() {
+        let (device, chain) = with_chain(&base);
+        let nth = if chain[2] % 2 == 1 { 1 } else { 2 };
+        for bit in [0, 9, 31] {
+            let device = Arc::new(device.snapshot());
+            let mut block = read_block(&device, chain[nth]).expect("memory");
+            footer_mut(&mut block).next_blkaddr = (chain[nth + 1] as u32 ^ 1 << bit).into();
+            device.write(chain[nth], &[&block], META).expect("memory");
+            let found = checked(&*device);
+            assert!(found.has(Code::LogNode) || found.has(Code::InodeChecksum), "bit {bit}: {found:?}");
+            assert_eq!(found.log_to_replay.inodes, 5, "bit {bit}");
+            assert_eq!(repaired(&device.snapshot()).after.findings, [], "bit {bit}");
+            for options in ["ro", ""] {
+                assert_eq!(shown(&try_open(device.clone(), options).expect("it opens")), 5, "bit {bit}");
+            }
+            assert_eq!(checked(&*device).findings, [], "bit {bit}: the mount left it behind");
+        }
+    }
+}
+
 #[test]
 fn a_node_of_the_chain_that_cannot_be_read_is_found_and_ends_it() {
     for base in kinds() {
@@ -312,6 +335,15 @@ fn the_last_node_of_a_segment_is_not_taken_for_the_end_of_the_chain() {
         assert!(checked(&*faulty).has(Code::LogNode));
         assert_eq!(repaired(&*faulty).after.findings, []);
         try_open(faulty, "").expect("it is repaired").close().expect("close");
+        // The device lost it, or many in a row.
+        for lost in [&[last][..], &chain[100..170]] {
+            let device = Arc::new(device.snapshot());
+            lost.iter().for_each(|&addr| device.write(addr, &[&Block::ZERO], META).expect("memory"));
+            assert!(checked(&*device).has(Code::LogUnkept), "{} nodes", lost.len());
+            let v = try_open(device.clone(), "ro").expect("what is left is sound");
+            assert!(v.stats().unkept_nodes > 0, "{} nodes", lost.len());
+            assert_eq!(repaired(&*device).after.findings, [], "{} nodes", lost.len());
+        }
     }
 }
 

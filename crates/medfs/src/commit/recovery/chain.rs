@@ -7,9 +7,10 @@
 //!
 //! An inode block whose own checksum is wrong was torn by the crash: its fsync had not returned, nor had any
 //! that wrote behind it, as each ends with a flush of all before. So the chain ends there too, unless one flipped bit
-//! is all that is wrong, which is turned back ([`Sealing`]). The same holds
+//! is all that is wrong, which is turned back ([`medfs_format::log_gap::Sealing`]). The same holds
 //! for a shared record node; each of its entries is a link of its own, an inode block with the fsync mark
-//! that is made of its base. A node of removed names is not a link: it counts at its place between two.
+//! that is made of its base. A node of removed names is not a link: it counts at its place between two. A flipped bit
+//! in a node's address of the next one is turned back too, where nodes behind it tell ([`gap`](super::gap)).
 //!
 //! A sealed node tells what it was written with ([`medfs_format::seal`]). Where that was not stored, the
 //! node's fsync had not returned, nor had any that wrote behind it: the chain ends before it. Seals also tell
@@ -21,10 +22,10 @@
 //! Locks: none, as the volume is not shared yet.
 
 use super::errors::bad_node;
-use super::gap::{Gap, refsynced_behind};
+use super::gap::{Gap, Met, nodes_behind, refsynced_behind};
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
-use medfs_format::log_gap::Sealing;
+use medfs_format::log_gap::{End, FEW, SEGMENT};
 use medfs_format::node::footer;
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
@@ -179,14 +180,8 @@ pub(super) struct Chain {
     pub(super) lost: Option<Gap>,
     /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
     pub(super) compared: BTreeSet<BlockAddr>,
-    addrs: HashSet<BlockAddr>,
+    pub(super) addrs: HashSet<BlockAddr>,
     blocks: RefCell<Blocks>,
-}
-
-/// What has checksums in the chain of a volume.
-pub(super) fn sealing(store: &Store) -> Sealing {
-    let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
-    Sealing { layouts: store.nodes.rules.layouts, seed: store.nodes.rules.checksum_seed(), node_ino }
 }
 
 /// `Corrupt` where a record is of no file.
@@ -227,18 +222,19 @@ impl Chain {
         let mut chain =
             Chain { blocks: RefCell::new(Blocks { most, ..Blocks::default() }), ..Chain::default() };
         let mut sealed = store.sb.has_seals().then(|| SealedLog::new(store.sb.uuid, store.geo.node_ino));
-        let end = chain.follow(store, None, records, |addr, block| {
-            if let Some(sealed) = &mut sealed {
-                sealed.add(addr, block);
-            }
-        })?;
+        let at = chain.follow(store, None, records, sealed.as_mut())?;
         let stored = |addr| store.geo.in_main(addr).then(|| store.io.read(addr).ok()).flatten();
-        let (version, rest) = (store.cp.lock().chain(), store.geo.rest_of_segment(end));
-        let unkept = match &sealed {
-            Some(sealed) => sealed.unkept(version, rest, stored) as u64,
-            None if chain.gap.is_none() => refsynced_behind(store, end),
-            None => 0,
+        let behind = match &sealed {
+            Some(_) => nodes_behind(store, at, &chain.addrs),
+            None if chain.gap.is_none() => refsynced_behind(store, at, &chain.addrs),
+            None => Vec::new(),
         };
+        let told = match &sealed {
+            Some(sealed) => sealed.unkept(behind.iter().copied().filter_map(stored)),
+            None => behind.len(),
+        };
+        // No crash lets a chain meet itself.
+        let unkept = told.max(usize::from(at.is_taken && chain.contains(at.next))) as u64;
         let compared = sealed.iter().flat_map(SealedLog::compared).filter(|&addr| store.geo.in_main(addr));
         let compared = compared.collect();
         if let Some(end) = sealed.and_then(|sealed| sealed.end(stored)) {
@@ -248,10 +244,10 @@ impl Chain {
             );
             chain = chain.up_to(store, end, records)?;
         }
-        if unkept > 0 && store.geo.in_main(end) {
+        if unkept > 0 {
             // As if it were one of the chain, so that there is a checkpoint which leaves behind what is left of it.
-            chain.addrs.insert(end);
-            chain.lost = Some(Gap::of_lost(store, end, unkept));
+            chain.addrs.extend(Some(at.next).filter(|&next| store.geo.in_main(next)));
+            chain.lost = Some(Gap::of_lost(store, at, unkept, &behind));
         }
         (chain.unkept, chain.compared) = (unkept, compared);
         chain.find_layouts();
@@ -262,57 +258,53 @@ impl Chain {
     /// there before the next checkpoint.
     fn up_to(self, store: &Store, end: BlockAddr, records: &Records) -> Result<Chain> {
         let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
-        chain.follow(store, Some(end), records, |_, _| ())?;
+        chain.follow(store, Some(end), records, None)?;
         (chain.addrs, chain.gap) = (self.addrs, self.gap);
         Ok(chain)
     }
 
-    /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `met`
-    /// sees the nodes that belong to it. Returns the block at which it ended.
+    /// Takes up the nodes of the chain in their order, up to `end`, and records in NVRAM between them; `sealed` takes
+    /// up the nodes too. Returns where it ended.
     fn follow(
         &mut self,
         store: &Store,
         end: Option<BlockAddr>,
         records: &Records,
-        mut met: impl FnMut(BlockAddr, &Block),
-    ) -> Result<BlockAddr> {
+        mut sealed: Option<&mut SealedLog>,
+    ) -> Result<End> {
         let version = store.cp.lock().chain();
-        let mut addr = store.segs.lock().next_addr(Log::WarmNode);
+        let start = store.segs.lock().next_addr(Log::WarmNode);
+        let mut at = End { last: None, next: start, is_taken: false, is_right: false, most: FEW };
         let mut records = records.of(version)?.into_iter().peekable();
         for before in 0.. {
             while let Some(record) = records.next_if(|record| record.stamp.chain <= before) {
                 self.add_record(store, &record)?;
             }
-            if !store.geo.in_main(addr) || Some(addr) == end {
+            if Some(at.next) == end {
                 break;
             }
-            let block = match self.block(&store.io, addr) {
-                Ok(block) => self.turned_back(store, addr, block),
-                Err(error) => {
-                    self.gap = Gap::at(store, addr, &error);
-                    // Who meets a gap tells of it.
-                    if self.gap.is_none() {
-                        tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
-                    }
-                    break;
+            let met = self.meet(store, at.next);
+            let (addr, block) = match met {
+                Met::Node(block) => (at.next, block),
+                Met::Unreadable => break,
+                Met::Again | Met::Other => {
+                    at = self.end_at(store, at, matches!(met, Met::Again))?;
+                    let Some(next) = self.turn_next(store, at, sealed.as_deref_mut())? else { break };
+                    let Met::Node(block) = self.meet(store, next) else { break };
+                    (next, block)
                 }
             };
-            if !version.belongs(footer(&block).cp_ver.get()) {
-                break;
+            self.addrs.insert(addr);
+            self.add(store, addr, &block)?;
+            if let Some(sealed) = sealed.as_deref_mut() {
+                sealed.add(addr, &block);
             }
-            if !self.addrs.insert(addr) {
-                tracing::warn!(addr, "the chain of fsynced nodes loops: it ends here");
-                break;
-            }
-            if !self.add(store, addr, &block)? {
-                break;
-            }
-            met(addr, &block);
-            addr = footer(&block).next_blkaddr.get();
+            let next = footer(&block).next_blkaddr.get();
+            at = End { last: Some(addr), next, is_taken: false, is_right: false, most: SEGMENT };
         }
         // Nodes that they came after belonged to fsyncs that had not returned.
         records.try_for_each(|record| self.add_record(store, &record))?;
-        Ok(addr)
+        Ok(at)
     }
 
     /// A block of the chain, or one that an entry of it is made of.
@@ -328,40 +320,28 @@ impl Chain {
         Ok(block)
     }
 
-    /// A block of the chain with the bit turned back that made its checksum wrong, which is kept so.
-    fn turned_back(&self, store: &Store, addr: BlockAddr, block: Arc<Block>) -> Arc<Block> {
-        let version = store.cp.lock().chain();
-        let Some(bit) = sealing(store).flipped_bit(&block, version) else { return block };
-        tracing::warn!(addr, "{bit} of a node in the chain of fsynced nodes was flipped: it is turned back");
-        let mut mended = (*block).clone();
-        bit.flip(&mut mended);
-        let mended = Arc::new(mended);
-        self.blocks.borrow_mut().kept.insert(addr, mended.clone());
-        mended
+    /// Keeps a block of the chain as it was before a bit of it flipped.
+    pub(super) fn keep(&self, addr: BlockAddr, mended: Arc<Block>) {
+        self.blocks.borrow_mut().kept.insert(addr, mended);
     }
 
-    /// Takes up a block of the chain; `false` where the chain ends with it, as it was torn.
-    fn add(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<bool> {
+    /// Takes up a block of the chain.
+    fn add(&mut self, store: &Store, addr: BlockAddr, block: &Block) -> Result<()> {
         let (f, geo) = (footer(block), &store.geo);
-        if sealing(store).is_torn(block) {
-            tracing::warn!(addr, ino = f.ino.get(), "a torn node: the chain of fsynced nodes ends here");
-            return Ok(false);
-        }
         if store.is_delta_volume() && f.nid.get() == geo.node_ino {
             if removed::is_removed_names(block, geo.node_ino) {
                 let names = removed::removed_names(block, addr)?.iter().map(LostName::from).collect();
                 let listed = (Structure::RemovedNames, addr.into());
                 self.removals.push(Removal { names, listed, after: self.links.len() });
-                return Ok(true);
+                return Ok(());
             }
-            self.add_shared(store, addr, block)?;
-            return Ok(true);
+            return self.add_shared(store, addr, block);
         }
         let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
         let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
         if fsync && f.node_offset() == 0 && !is_inode && geo.is_nid(ino) {
             self.contradictory.push((addr, f.nid.get(), ino));
-            return Ok(true);
+            return Ok(());
         }
         self.links.push(Link { addr, entry: None, ino, is_inode, fsync, layout: None });
         if fsync {
@@ -374,7 +354,7 @@ impl Chain {
                 file.is_named_at(at);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Takes up the entries of a shared record node.
