@@ -85,7 +85,11 @@ pub(crate) fn print_costs(found: &Report) {
 /// Names whose inode is lost, a line each.
 pub(crate) fn print_lost(found: &Report, before: &str) {
     for lost in found.lost.iter().take(LOST_SHOWN) {
-        outln!("{before}{} (inode {})", quote::for_terminal(&lost.path), lost.ino);
+        let path = quote::for_terminal(&lost.path);
+        match lost.has_place() {
+            true => outln!("{before}{path} (inode {})", lost.ino),
+            false => outln!("{before}{path}: what led there is lost too"),
+        }
     }
     let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
     if more > 0 {

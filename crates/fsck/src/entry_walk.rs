@@ -165,8 +165,25 @@ fn is_no_list(w: &mut Judgement<'_>, (dir, name): (Ino, &[u8]), ino: Ino, place:
     Ok(true)
 }
 
-/// The name that an inode says is its own in a directory, where the hash of its entry there is that one's and not that of
-/// the name that the entry has.
+/// The name that an entry had which has another one: one bit of it is flipped, or its inode knows it.
+fn right_name(
+    j: &mut Judgement<'_>,
+    dir: &DirWalk,
+    (ino, name): Entry<'_>,
+    &Read { target, page, hash, .. }: &Read,
+    place: &str,
+) -> io::Result<Option<Vec<u8>>> {
+    if dir.opaque {
+        return Ok(None);
+    }
+    match j.name_of_hash(name, hash, page, dir.dir_level, place) {
+        None => name_of_inode(j, target, (ino, name), hash, place),
+        right => Ok(right),
+    }
+}
+
+/// The name that an inode says is its own in a directory, where the hash of its entry there is that one's, and not that
+/// of the name that the entry has.
 fn name_of_inode(
     j: &mut Judgement<'_>,
     ino: Ino,
@@ -223,14 +240,8 @@ impl Walker<'_, '_> {
                 }
             };
             let place = shown_place(ino, page, slot, &name);
-            let right = if dir.opaque {
-                None
-            } else {
-                self.name_of_hash(&name, hash, page, dir.dir_level, &place).map_or_else(
-                    || name_of_inode(self, target, (ino, &name), hash, &place),
-                    |right| Ok(Some(right)),
-                )?
-            };
+            let read = Read { target, kind, page, hash };
+            let right = right_name(self, dir, (ino, &name), &read, &place)?;
             if let Some(right) = right.filter(|right| slots_for(right.len()) == slots_for(name.len())) {
                 if let Some(kind) = kind {
                     area.insert_at(slot, &right, target, kind);
@@ -243,7 +254,7 @@ impl Walker<'_, '_> {
                 // Where it was before it was removed: any directory.
                 b".." if dir.is_orphan() => self.dot(dir, 1, target, target, kind, &place),
                 b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
-                _ => self.entry(dir, (ino, &name), &Read { target, kind, page, hash }, &place)?,
+                _ => self.entry(dir, (ino, &name), &read, &place)?,
             };
             let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
             match outcome {
@@ -308,12 +319,8 @@ impl Walker<'_, '_> {
                 return Ok(None);
             }
             Some(is) => {
-                let text = match is_cut {
-                    false => format!("{place}: file {target} has one link, and its name elsewhere"),
-                    true => format!(
-                        "{place}: the hash is another name's, and file {target} has its name elsewhere"
-                    ),
-                };
+                let why = if is_cut { "the hash is another name's" } else { "it has one link" };
+                let text = format!("{place}: file {target} has its name elsewhere, and {why}");
                 self.findings.add(Code::DentryForeign, text);
                 self.foreign.add(ino, name, target, kind);
                 dir.names.insert(key);

@@ -178,7 +178,8 @@ codes! {
     LogEnd = 709, Warning;
     /// An inode that is lost, of which the fsync log has a newer version.
     LogInode = 710, Error;
-    /// An address in a node of the fsync log with a flipped bit, which makes it that of another file's block.
+    /// An address in a node of the fsync log with a flipped bit, which makes it that of another file's block, or leads
+    /// the log elsewhere.
     LogAddress = 711, Error;
     /// The device lost or changed nodes of the fsync log after it had ended a flush of them.
     LogUnkept = 712, Error;
@@ -324,10 +325,18 @@ pub struct Losses {
 /// A name whose inode is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostFile {
-    /// Where it is in the volume.
+    /// Where it is in the volume. `inode N`, without a slash before it, where the name is lost too, or that of the
+    /// directory above.
     pub path: Vec<u8>,
     /// The number of the inode.
     pub ino: Ino,
+}
+
+impl LostFile {
+    /// Whether it is known where the file was.
+    pub fn has_place(&self) -> bool {
+        self.path.starts_with(b"/")
+    }
 }
 
 impl Serialize for LostFile {

@@ -278,7 +278,7 @@ fn goes_on(
     };
     let what = format!("node of the fsync log in block {last} names block {} as the next one", end.next);
     findings
-        .add(Code::LogNode, format!("{what}: with one bit flipped that is {next}, where the log goes on"));
+        .add(Code::LogAddress, format!("{what}: with one bit flipped that is {next}, where the log goes on"));
     if fix {
         log_gap::lead_on(image, last, next)?;
     }

@@ -1,6 +1,6 @@
-//! Symbolic links whose target is lost: zeros are in its place or in that of a part, or its block is no longer the link's.
-//! Nobody can read such a link (Linux answers `ENOENT`), or it leads elsewhere, so that it is given up: its name goes, and
-//! is among the lost ones.
+//! Symbolic links whose target is lost: zeros are in its place or in that of a part, or its block is no longer the
+//! link's. Nobody can read such a link (Linux answers `ENOENT`), or it leads elsewhere, so that it is given up: its
+//! name goes, and is among the lost ones.
 
 use crate::finding::Code;
 use crate::judgement::Judgement;
@@ -9,8 +9,8 @@ use medfs_format::{BLOCK_SIZE, BlockAddr, Ino, NEW_ADDR, NULL_ADDR};
 use std::io;
 use zerocopy::IntoBytes;
 
-/// Judges the target of a link that was walked, and its length; `false` where it is lost, or a part of it. One whose block
-/// cannot be read may be whole.
+/// Judges the target of a link that was walked, and its length; `false` where it is lost, or a part of it. One whose
+/// block cannot be read may be whole.
 pub(crate) fn judge_target(
     j: &mut Judgement<'_>,
     ino: Ino,

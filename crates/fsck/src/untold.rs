@@ -10,9 +10,6 @@ use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::{BlockAddr, Ino, Nid};
 use std::io;
 
-/// How a file is told whose name is lost too.
-const NAMELESS: &[u8] = b"?";
-
 /// Adds the lost files that nothing reached and nothing told of yet. Whoever calls has brought back what can be.
 pub(crate) fn tell(j: &mut Judgement<'_>) -> io::Result<()> {
     let mut lost = Vec::new();
@@ -29,7 +26,7 @@ pub(crate) fn tell(j: &mut Judgement<'_>) -> io::Result<()> {
     for ino in lost {
         let path = match names.get(&ino) {
             Some((dir, name)) => path_in(j, *dir, name)?,
-            None => NAMELESS.to_vec(),
+            None => nameless(ino),
         };
         add_lost(j, path, ino);
     }
@@ -100,9 +97,12 @@ fn blocks_of(j: &mut Judgement<'_>, dir: Ino) -> io::Result<Vec<BlockAddr>> {
 fn path_in(j: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
     let above = match j.anew.places.get(&dir).cloned() {
         Some((parent, of)) => path_below(j, parent, &of)?,
-        None => {
-            j.lost.iter().find(|lost| lost.ino == dir).map_or(NAMELESS.to_vec(), |lost| lost.path.clone())
-        }
+        None => j.lost.iter().find(|lost| lost.ino == dir).map_or(nameless(dir), |lost| lost.path.clone()),
     };
     Ok([&above[..], b"/", name].concat())
+}
+
+/// How a file is told whose name is lost too: no path.
+fn nameless(ino: Ino) -> Vec<u8> {
+    format!("inode {ino}").into_bytes()
 }

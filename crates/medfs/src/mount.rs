@@ -286,7 +286,8 @@ fn check_features(features: Feature, read_only: bool) -> Result<()> {
 }
 
 fn check_devices(sb: &RawSuperblock) -> Result<()> {
-    if sb.devs[0].path[0] != 0 {
+    let first = &sb.devs[0];
+    if first.path[0] != 0 && first.total_segments.get() != 0 {
         return Err(Error::Incompatible(
             "the volume spans several devices, which is not supported; mount it with the kernel's f2fs"
                 .into(),

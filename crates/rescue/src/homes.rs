@@ -31,7 +31,8 @@ pub(crate) enum Home {
 
 impl Homes {
     pub(crate) fn new(lost: &[LostFile]) -> Homes {
-        let lost = lost.iter().map(|lost| (lost.ino, lost.path.clone())).collect();
+        let lost =
+            lost.iter().filter(|lost| lost.has_place()).map(|lost| (lost.ino, lost.path.clone())).collect();
         Homes { brought: HashMap::new(), lost, left: Vec::new() }
     }
 

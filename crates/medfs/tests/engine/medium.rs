@@ -284,7 +284,7 @@ fn a_flipped_bit_in_the_address_of_the_next_node_is_turned_back() {
             footer_mut(&mut block).next_blkaddr = (chain[nth + 1] as u32 ^ 1 << bit).into();
             device.write(chain[nth], &[&block], META).expect("memory");
             let found = checked(&*device);
-            assert!(found.has(Code::LogNode) || found.has(Code::InodeChecksum), "bit {bit}: {found:?}");
+            assert!(found.has(Code::LogAddress) || found.has(Code::InodeChecksum), "bit {bit}: {found:?}");
             assert_eq!(found.log_to_replay.inodes, 5, "bit {bit}");
             assert_eq!(repaired(&device.snapshot()).after.findings, [], "bit {bit}");
             for options in ["ro", ""] {

@@ -83,7 +83,7 @@ impl Chain {
             tracing::warn!(addr = at.next, "the chain of fsynced nodes loops: it ends here");
         }
         let is_taken = is_met || is_used(store, at.next);
-        let is_right = sealing(store).is_whole(&self.block(&store.io, last)?);
+        let is_right = sealing(store).is_whole(&*self.block(&store.io, last)?);
         Ok(End { is_taken, is_right, ..at })
     }
 
@@ -133,13 +133,15 @@ fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
 
 /// The nodes behind the end of a chain without seals that met these, where they tell that it went on.
 pub(super) fn refsynced_behind(store: &Store, at: End, met: &HashSet<BlockAddr>) -> Vec<BlockAddr> {
-    let (version, mut read) = (store.cp.lock().chain(), reading(store, met));
+    let version = store.cp.lock().chain();
+    let mut read = reading(store, met);
     log_gap::refsynced_behind(&store.geo, at, version, &mut is_free(store), &mut read)
 }
 
 /// All nodes behind the end of a chain that met these.
 pub(super) fn nodes_behind(store: &Store, at: End, met: &HashSet<BlockAddr>) -> Vec<BlockAddr> {
-    let (version, mut read) = (store.cp.lock().chain(), reading(store, met));
+    let version = store.cp.lock().chain();
+    let mut read = reading(store, met);
     log_gap::nodes_behind(&store.geo, at, version, &mut is_free(store), &mut read)
 }
 
@@ -148,7 +150,8 @@ fn reading<'a>(
     store: &'a Store,
     met: &'a HashSet<BlockAddr>,
 ) -> impl FnMut(BlockAddr) -> Option<Box<Block>> + 'a {
-    let (version, sealing) = (store.cp.lock().chain(), sealing(store));
+    let version = store.cp.lock().chain();
+    let sealing = sealing(store);
     move |addr| {
         if met.contains(&addr) {
             return None;
