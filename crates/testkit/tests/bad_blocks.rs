@@ -391,14 +391,11 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("tree-compressed", 140000265),
         // Features are zeros in the first superblock, and the NAT leads to no inode that could tell.
         ("tree-compressed", 140004484),
-        // A block that cannot be read behind the end of the fsync log.
-        ("crash-roll-forward", 777000011),
+        ("crash-roll-forward", 777000011), // a bad block behind the log's end
     ];
     strike_known(&known, &Damage::ALL);
 }
 
-/// The journals of the checkpoint in force are torn, the other pack's header, a block of the NAT and a node of the log
-/// are lost.
 #[test]
 #[ignore = "a file whose inode lies in a segment that only the torn journal called in use is lost"]
 fn groups_of_any_damage_that_still_cost_files() {
