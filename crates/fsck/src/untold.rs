@@ -59,6 +59,7 @@ fn names_of_lost_directories(
 ) -> io::Result<HashMap<Ino, (Ino, Vec<u8>)>> {
     let mut directories: Vec<Ino> = lost.to_vec();
     directories.extend(j.told.iter().chain(&j.anew.remade).copied());
+    directories.retain(|&dir| j.image.g.is_nid(dir)); // an entry may name any number
     directories.sort_unstable();
     directories.dedup();
     let mut names = HashMap::new();

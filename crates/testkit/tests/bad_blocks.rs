@@ -389,9 +389,9 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("crash-roll-forward-features", 140003526),
         // An older sector of an inode names blocks of a lost one, and the next sector its own.
         ("tree-compressed", 140000265),
-        // Features are zeros in the first superblock, and the NAT leads to no inode that could tell.
-        ("tree-compressed", 140004484),
+        ("tree-compressed", 140004484), // lost features in the first superblock, and a NAT that leads to no inode
         ("crash-roll-forward", 777000011), // a bad block behind the log's end
+        ("plain", 170000296),           // an entry that names no number of an inode
     ];
     strike_known(&known, &Damage::ALL);
 }
