@@ -59,6 +59,36 @@ fn unflipped(name: &[u8], hash: u32) -> Option<Vec<u8>> {
     None
 }
 
+/// Judges the hash level of a directory by the first block with names to which the walk comes: its address may have
+/// been put back since the level was judged.
+pub(crate) fn judge_level_by_block(
+    j: &mut Judgement<'_>,
+    dir: &mut DirWalk,
+    ino: Ino,
+    page: u64,
+    bytes: &[u8],
+) {
+    if dir.opaque || !dir.names.is_empty() {
+        return;
+    }
+    let area = Area::new(AreaLayout::BLOCK, bytes);
+    let entries = area.entries(0, ino.into()).map_while(Result::ok);
+    let named = entries.filter(|e| ![&b"."[..], b".."].contains(&e.name));
+    let hashes: Vec<u32> = named.filter(|e| dentry_hash(e.name) == e.hash).map(|entry| entry.hash).collect();
+    let fits = |level: &u8| {
+        let place = Place::of(page, *level);
+        hashes.iter().all(|hash| place.fits(*hash))
+    };
+    if hashes.is_empty() || hashes.iter().any(|hash| Place::of(page, dir.dir_level).fits(*hash)) {
+        return;
+    }
+    let Some(level) = (0..=MAX_DEPTH as u8).find(fits) else { return };
+    let text =
+        format!("directory {ino}: i_dir_level is {}, which no name fits; all fit {level}", dir.dir_level);
+    j.findings.add(Code::DirLevel, text);
+    dir.dir_level = level;
+}
+
 impl Judgement<'_> {
     /// Before entries are judged by their places: whether another hash level is the one that they were placed
     /// by, or the names are hashed as in a directory that ignores case.
@@ -222,6 +252,7 @@ impl Judgement<'_> {
         inode: &mut RawInode,
         ino: Ino,
     ) {
+        inode.i_dir_level = dir.dir_level;
         let links = if dir.is_orphan() { 0 } else { dir.subdirs + 2 };
         if inode.i_links.get() != links {
             self.findings.add(

@@ -1,5 +1,6 @@
 //! The entries of a directory, each of which the walk follows.
 
+use crate::dir::judge_level_by_block;
 use crate::file::{DirWalk, FileWalk};
 use crate::finding::{Code, LostFile};
 use crate::judgement::Judgement;
@@ -213,6 +214,9 @@ impl Walker<'_, '_> {
         page: Option<u64>,
     ) -> io::Result<bool> {
         let mut dir = f.dir.take().expect("called for directories");
+        if let Some(page) = page {
+            judge_level_by_block(self, &mut dir, f.ino, page, bytes);
+        }
         let result = self.area(&mut dir, f.ino, bytes, page);
         f.dir = Some(dir);
         result

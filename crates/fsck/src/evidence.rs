@@ -183,11 +183,14 @@ impl Judgement<'_> {
         let footer = node::footer(&block);
         // Of another node there is nothing to understand, and nothing to change.
         let is_inode = (footer.nid.get(), footer.ino.get()) == (ino, ino);
+        // Without an entry, what it would become is no more than a guess, which an entry may contradict.
+        let fix = self.fix;
+        self.fix = fix && named.is_some();
         let understood = match is_inode {
             true => understood.and_then(|()| self.make_sense(ino, addr, &mut block, named, "").map(drop)),
             false => understood,
         };
-        self.findings = found;
+        (self.findings, self.fix) = (found, fix);
         understood.map(|()| (addr, block))
     }
 

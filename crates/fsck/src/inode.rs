@@ -177,6 +177,12 @@ impl Rules {
     }
 
     fn vet_name_and_depth(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
+        let is_dir = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Directory);
+        if is_dir && u32::from(inode.i_dir_level) > MAX_DEPTH {
+            let text = format!("inode {ino}: i_dir_level {} is out of range", inode.i_dir_level);
+            found.push((Code::DirLevel, text));
+            inode.i_dir_level = 0;
+        }
         let mut field = |text: String| found.push((Code::InodeField, format!("inode {ino}: {text}")));
         let kind = FileKind::from_mode(inode.i_mode.get());
         if inode.i_namelen.get() as usize > NAME_LEN {

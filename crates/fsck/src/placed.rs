@@ -108,23 +108,14 @@ pub(crate) fn put_blocks_in_their_places(
     Ok(Placed { sure, moved })
 }
 
-/// Whether it is rather the summary blocks that are in each other's places, or older: what moves then has its place in
-/// the segment where it is in another one, or most blocks of a segment are not where its summaries say.
+/// Whether it is rather the summary blocks that are in each other's places, or older: most blocks of a segment are not
+/// where its summaries say.
 fn are_summaries_displaced(
     j: &mut Judgement<'_>,
     moves: &BTreeMap<usize, usize>,
     addrs: &[U32],
 ) -> io::Result<bool> {
-    let g = j.image.g.clone();
-    let at = |slot: &usize| (g.segno(addrs[*slot].get()), g.offset_in_seg(addrs[*slot].get()));
-    let is_exchanged = |(to, from): (&usize, &usize)| {
-        let (is, was) = (at(from), if addrs[*to].get() == 0 { (0, u32::MAX) } else { at(to) });
-        is.0 != was.0 && is.1 == was.1
-    };
-    if moves.iter().all(is_exchanged) {
-        return Ok(true);
-    }
-    let segments: BTreeSet<_> = moves.values().map(|from| at(from).0).collect();
+    let segments: BTreeSet<_> = moves.values().map(|from| j.image.g.segno(addrs[*from].get())).collect();
     for segno in segments {
         if !agrees_with_nodes(&mut j.image, segno)? {
             return Ok(true);

@@ -3,6 +3,7 @@
 //! name goes, and is among the lost ones.
 
 use crate::finding::Code;
+use crate::head::SECTOR;
 use crate::judgement::Judgement;
 use medfs_format::node::{Advise, Inline, RawInode};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino, NEW_ADDR, NULL_ADDR};
@@ -20,7 +21,7 @@ pub(crate) fn judge_target(
     if inode.advise().contains(Advise::ENCRYPT) || inode.has_nodes() {
         return Ok(true); // no target begins with its first byte, or it is more than a link
     }
-    let Some(bytes) = target(j, inode)? else { return Ok(false) };
+    let Some((start, bytes)) = target(j, inode)? else { return Ok(false) };
     let Some(bytes) = bytes else { return Ok(true) };
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let goes_on = bytes[end..].iter().any(|&byte| byte != 0);
@@ -30,7 +31,10 @@ pub(crate) fn judge_target(
         return Ok(end > 0);
     }
     // A sector of its end, or of its middle, is lost.
-    let is_cut = size > len && (goes_on || is_proven || size <= BLOCK_SIZE as u64 && !is_near(size, len));
+    let ends_with_sector = (start + end).is_multiple_of(SECTOR);
+    let is_possible = size <= BLOCK_SIZE as u64;
+    let is_cut =
+        size > len && (goes_on || is_proven || is_possible && (ends_with_sector || !is_near(size, len)));
     if is_cut || is_proven {
         return Ok(!is_cut);
     }
@@ -45,11 +49,13 @@ fn is_near(size: u64, len: u64) -> bool {
     (size ^ len).count_ones() <= 1
 }
 
-/// The bytes in which a link has its target: none where there is no block, `Some(None)` where that cannot be read.
-fn target(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<Option<Vec<u8>>>> {
+/// The bytes in which a link has its target, and where they begin in their block: none where there is no block, and no
+/// bytes where that cannot be read.
+fn target(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<(usize, Option<Vec<u8>>)>> {
     let slots = inode.slots(j.rules.flexible());
     if inode.inline().contains(Inline::DATA) {
-        return Ok(Some(Some(inode.as_bytes()[slots.inline_content_range()].to_vec())));
+        let range = slots.inline_content_range();
+        return Ok(Some((range.start, Some(inode.as_bytes()[range].to_vec()))));
     }
     let addr = inode.i_addr[slots.extra].get();
     if !j.image.g.in_main(addr) {
@@ -57,7 +63,7 @@ fn target(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<Option<V
     }
     let bytes = j.image.cache.get(addr)?.0.to_vec();
     let is_read = !j.image.cache.medium.tell_unreadable(addr);
-    Ok(Some(is_read.then_some(bytes)))
+    Ok(Some((0, is_read.then_some(bytes))))
 }
 
 /// Takes back what the walk of a link took for it.
