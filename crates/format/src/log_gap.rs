@@ -114,6 +114,15 @@ pub fn walk(
     }
 }
 
+/// The node of the log in a block, where it is one.
+fn node_at(
+    addr: BlockAddr,
+    version: ChainVersion,
+    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+) -> Option<Box<Block>> {
+    read(addr).filter(|block| version.belongs(footer(block).cp_ver.get()))
+}
+
 /// The next node of the log behind a block that cannot be read: in its segment or, where the block is the
 /// last of it, in another one. `None`: the block is taken for the one that was being written when power was
 /// lost. `read` gives `None` for a block that cannot be read.
@@ -124,10 +133,7 @@ pub fn node_behind(
     is_free: &mut dyn FnMut(SegNo) -> bool,
     read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
 ) -> Option<BlockAddr> {
-    let mut node = |addr| {
-        let block = read(addr)?;
-        version.belongs(footer(&block).cp_ver.get()).then(|| *footer(&block))
-    };
+    let mut node = |addr| node_at(addr, version, read).map(|block| *footer(&block));
     let mut rest = geo.rest_of_segment(addr);
     if !rest.is_empty() {
         return rest.find(|&behind| node(behind).is_some());
@@ -224,10 +230,7 @@ impl End {
                 let most = BlockAddr::try_from(self.most).unwrap_or(BlockAddr::MAX);
                 return rest.start..rest.end.min(rest.start.saturating_add(most));
             }
-            let mut node = |addr| {
-                let block = read(addr)?;
-                version.belongs(footer(&block).cp_ver.get()).then(|| *footer(&block))
-            };
+            let mut node = |addr| node_at(addr, version, read).map(|block| *footer(&block));
             let start = segment_behind(geo, addr, self.most, is_free, &mut node);
             start.map_or(0..0, |start| start..start + BLOCKS_PER_SEG)
         };
@@ -269,10 +272,7 @@ impl Run {
     ) -> Run {
         let (mut run, mut addr, mut seen) = (Run::default(), start, HashSet::new());
         while geo.in_main(addr) && seen.insert(addr) {
-            let Some(block) = read(addr) else { break };
-            if !version.belongs(footer(&block).cp_ver.get()) {
-                break;
-            }
+            let Some(block) = node_at(addr, version, read) else { break };
             run.add(addr, &block);
             addr = footer(&block).next_blkaddr.get();
         }
@@ -291,9 +291,7 @@ pub fn turned_next(
     read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
 ) -> Option<BlockAddr> {
     let last = end.last.filter(|_| !end.is_right && !end.is_in_line())?;
-    let mut is_node = |addr: BlockAddr| {
-        geo.in_main(addr) && read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()))
-    };
+    let mut is_node = |addr: BlockAddr| geo.in_main(addr) && node_at(addr, version, read).is_some();
     let in_line = last + 1;
     let near = (0..BlockAddr::BITS).map(|bit| end.next ^ 1 << bit);
     let nodes: Vec<BlockAddr> = near.filter(|&addr| is_node(addr)).collect();
@@ -319,9 +317,8 @@ pub fn refsynced_behind(
     read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
 ) -> Vec<BlockAddr> {
     let [behind_next, behind_last] = end.ranges_behind(geo, version, is_free, read);
-    let mut first_in = |mut range: Range<BlockAddr>| {
-        range.find(|&addr| read(addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get())))
-    };
+    let mut first_in =
+        |mut range: Range<BlockAddr>| range.find(|&addr| node_at(addr, version, read).is_some());
     let [behind_next, behind_last] = [first_in(behind_next), first_in(behind_last)];
     if let Some(start) = behind_next {
         let mut run = Run::default();
@@ -348,8 +345,7 @@ pub fn nodes_behind(
     read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
 ) -> Vec<BlockAddr> {
     let ranges = end.ranges_behind(geo, version, is_free, read);
-    let is_node =
-        |addr: &BlockAddr| read(*addr).is_some_and(|block| version.belongs(footer(&block).cp_ver.get()));
+    let is_node = |addr: &BlockAddr| node_at(*addr, version, read).is_some();
     ranges.into_iter().flatten().filter(is_node).collect()
 }
 

@@ -195,6 +195,7 @@ impl Judgement<'_> {
             return None;
         }
         if target != right {
+            dir.is_others |= which == 0 && (target ^ right).count_ones() > 1;
             self.findings.add(Code::Dots, format!("{place}: names inode {target}, not directory {right}"));
         } else if kind != Some(FileKind::Directory) {
             self.findings.add(Code::Dots, format!("{place}: its type is not a directory's"));

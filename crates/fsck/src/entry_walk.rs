@@ -43,13 +43,22 @@ fn shown_place(dir: Ino, page: Option<u64>, slot: usize, name: &[u8]) -> String 
     }
 }
 
+/// What speaks against an entry.
+#[derive(Clone, Copy)]
+struct Doubts {
+    /// It was written for another name.
+    is_cut: bool,
+    /// Its block is another directory's.
+    is_others: bool,
+}
+
 /// The kind of an inode that an entry names, where it has another name and this one is none of its: a directory has one
-/// name, and so has a file with one link; `is_cut`: the entry was written for another name.
+/// name, and so has a file with one link.
 fn placed_elsewhere(
     w: &mut Judgement<'_>,
     ino: Ino,
     (dir, name): Entry<'_>,
-    is_cut: bool,
+    Doubts { is_cut, is_others }: Doubts,
 ) -> io::Result<Option<FileKind>> {
     let addr = if w.image.g.is_nid(ino) { w.image.nat(ino)?.block_addr.get() } else { 0 };
     // How many names a file had that is made anew is not known.
@@ -64,7 +73,9 @@ fn placed_elsewhere(
         return Ok(None);
     }
     let Some(claim) = w.claim_of(ino)? else { return Ok(None) };
-    if !claim.sure || claim.parent == ino {
+    // A file that was moved may say where it was before: there no entry leads to it any more, but in an older block.
+    let is_sure = claim.sure || is_others && claim.links == 1;
+    if !is_sure || claim.parent == ino {
         // One of several names, which it does not know: its number of links tells in the end.
         let may_lack_this = is_cut && claim.links > 1 && claim.kind != FileKind::Directory;
         return Ok(may_lack_this.then_some(claim.kind));
@@ -315,7 +326,8 @@ impl Walker<'_, '_> {
         if is_cut && name_of_inode(self, target, (ino, name), hash, place)?.is_some() {
             return Ok(None); // it does not fit here: the file goes back under its own name
         }
-        match placed_elsewhere(self, target, (ino, name), is_cut)? {
+        let doubts = Doubts { is_cut, is_others: dir.is_others };
+        match placed_elsewhere(self, target, (ino, name), doubts)? {
             None => {}
             Some(FileKind::Directory) => {
                 let text = format!("{place}: directory {target} has its name elsewhere");

@@ -78,6 +78,8 @@ pub(crate) struct DirWalk {
     pub(crate) opaque: bool,
     /// `.` and `..` were seen.
     pub(crate) dots: [bool; 2],
+    /// The first block is another directory's, as `.` says.
+    pub(crate) is_others: bool,
     pub(crate) subdirs: u32,
     /// Deepest hash level in use, plus one.
     pub(crate) depth: u32,
@@ -97,6 +99,7 @@ impl DirWalk {
             dir_level: inode.i_dir_level,
             opaque: is_opaque(inode),
             dots: [false; 2],
+            is_others: false,
             subdirs: 0,
             depth: 0,
             names: HashSet::new(),

@@ -12,10 +12,13 @@ use crate::strays::Strays;
 use crate::superblock;
 use crate::traits;
 use foldhash::{HashMap, HashMapExt};
+use medfs_format::SegNo;
 use medfs_format::checkpoint::{CpFlags, RawOrphanBlock};
+use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawJournal};
 use medfs_format::superblock::RawSuperblock;
 use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
 
 impl<'d> Image<'d> {
     pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
@@ -119,6 +122,13 @@ impl<'d> Image<'d> {
     }
 }
 
+/// Whether zeros are in place of the entry of a log's segment, which has at least the type of that log; that of hot
+/// data is 0.
+fn is_erased(image: &Image<'_>, segno: SegNo, entry: &RawSitEntry) -> bool {
+    let is_typed = image.curseg_of(segno).is_some_and(|log| log > Log::HotData as usize);
+    is_typed && entry.as_bytes().iter().all(|&byte| byte == 0)
+}
+
 /// Takes up the entries of both journals, but for those that contradict each other. Whether that is all.
 fn load_journals(image: &mut Image<'_>, nat: &RawJournal, sit: &RawJournal, findings: &mut Findings) -> bool {
     for e in nat.sole_nat_entries() {
@@ -128,14 +138,18 @@ fn load_journals(image: &mut Image<'_>, nat: &RawJournal, sit: &RawJournal, find
             findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));
         }
     }
+    let mut is_whole = true;
     for e in sit.sole_sit_entries() {
-        if e.segno.get() < image.g.segment_count_main {
-            image.sit_journal.insert(e.segno.get(), e.entry);
+        let segno = e.segno.get();
+        if segno >= image.g.segment_count_main {
+            findings.add(Code::Journal, format!("SIT journal: segment {segno} is out of range"));
+        } else if is_erased(image, segno, &e.entry) {
+            is_whole = false;
+            findings.add(Code::Journal, format!("SIT journal: the entry of segment {segno} is zeros"));
         } else {
-            findings.add(Code::Journal, format!("SIT journal: segment {} is out of range", e.segno));
+            image.sit_journal.insert(segno, e.entry);
         }
     }
-    let mut is_whole = true;
     for (table, wrong) in [("NAT", nat.nat_entries().err()), ("SIT", sit.sit_entries().err())] {
         if let Some(wrong) = wrong {
             is_whole = false;

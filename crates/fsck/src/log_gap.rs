@@ -9,12 +9,12 @@
 
 use crate::finding::Findings;
 use crate::image::{Image, Stop};
-use crate::log_node::{self, is_torn};
+use crate::log_node::{self, is_torn, sealing};
 use crate::medium::Medium;
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::ChainVersion;
-use medfs_format::log_gap::{self, End, Files, Sealing, Step, add_files, node_behind, stand_in, walk};
+use medfs_format::log_gap::{self, End, Files, Step, add_files, node_behind, stand_in, walk};
 use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::sit::test_bit;
 use medfs_format::summary::Log;
@@ -118,11 +118,6 @@ fn is_used(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<bool> {
     let (segno, offset) = (image.g.segno(addr), image.g.offset_in_seg(addr) as usize);
     let is_others = image.curseg_of(segno).is_some_and(|log| log != Log::WarmNode as usize);
     Ok(is_others || test_bit(&image.sit(segno)?.valid_map, offset))
-}
-
-fn sealing(image: &Image<'_>) -> Sealing {
-    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
-    Sealing { layouts: image.layouts(), seed: image.inode_seed(), node_ino }
 }
 
 /// The log as far as each of its nodes leads to the next one, or did before a bit of the address there flipped.

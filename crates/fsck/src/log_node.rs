@@ -27,7 +27,8 @@ pub(crate) fn is_torn(image: &Image<'_>, block: &Block) -> bool {
     sealing(image).is_torn(block)
 }
 
-fn sealing(image: &Image<'_>) -> Sealing {
+/// What has checksums among the nodes of the log.
+pub(crate) fn sealing(image: &Image<'_>) -> Sealing {
     let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
     Sealing { layouts: image.layouts(), seed: image.inode_seed(), node_ino }
 }

@@ -13,8 +13,8 @@ use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
 use medfs_format::summary::{
-    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawSummary, RawSummaryBlock,
-    RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
+    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawNatJournalEntry, RawSummary,
+    RawSummaryBlock, RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
@@ -192,9 +192,12 @@ impl Summaries {
     /// them were not lost to zeros.
     pub(crate) fn show_empty_journals(&self, cp: &RawCheckpoint) -> bool {
         let blank = |journal: &RawJournal| journal.as_bytes().iter().all(|&byte| byte == 0);
-        let has_entries = |log: usize| self.blocks[log].entries.iter().any(|entry| entry.nid.get() != 0);
         let compact = cp.flags().contains(CpFlags::COMPACT_SUM);
-        blank(&self.nat_journal) && blank(&self.sit_journal) && has_entries(0) && (compact || has_entries(2))
+        let has_entries = |log: Log| has_entries(&self.blocks[log as usize]);
+        blank(&self.nat_journal)
+            && blank(&self.sit_journal)
+            && has_entries(Log::HotData)
+            && (compact || has_entries(Log::ColdData))
     }
 
     /// Takes a summary block of a log. One that cannot be read is made anew from what the walk finds.
@@ -275,9 +278,13 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, has_log: bool) -> io
         block.0.copy_from_slice(chunk);
         blocks.push(block);
     }
+    let first_sum = blocks.len();
     blocks.extend(image.cursegs[..sums].iter().map(summary_block));
+    if ![Log::HotData, Log::ColdData].iter().all(|log| has_entries(&image.cursegs[*log as usize].sum)) {
+        blocks[first_sum + Log::HotData as usize].view_mut::<RawSummaryBlock>().journal = of_root(image)?;
+    }
     if with_nodes {
-        let hot_node = 1 + image.g.cp_payload as usize + Log::HotNode as usize;
+        let hot_node = first_sum + Log::HotNode as usize;
         blocks[hot_node].view_mut::<RawSummaryBlock>().journal = RawJournal::of_extra_info(image.written);
     }
     debug_assert!(blocks.len() < BLOCKS_PER_SEG as usize);
@@ -289,6 +296,20 @@ pub(crate) fn write(image: &mut Image<'_>, counts: &Counts, has_log: bool) -> io
     }
     image.pack = other;
     Ok(())
+}
+
+/// Whether a summary has entries: its block was not lost to zeros, with the journal in it.
+fn has_entries(sum: &RawSummaryBlock) -> bool {
+    sum.entries.iter().any(|entry| entry.nid.get() != 0)
+}
+
+/// A journal with what the NAT says of the root: that there is an entry shows that none was lost.
+fn of_root(image: &mut Image<'_>) -> io::Result<RawJournal> {
+    let nid = image.g.root_ino;
+    let mut journal = RawJournal::EMPTY;
+    let fits = journal.set_nat(&[RawNatJournalEntry { nid: nid.into(), entry: image.nat(nid)? }]);
+    debug_assert!(fits);
+    Ok(journal)
 }
 
 /// The header of a pack with so many summaries.
