@@ -61,6 +61,12 @@ impl Piece {
     }
 }
 
+/// Whether a character shows nothing, or turns the order of those behind it: two names with it may look alike.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
 fn pieces(name: &[u8]) -> Vec<Piece> {
     let octal = |byte: u8| Piece::Escape(format!("\\{byte:03o}"));
     let mut pieces = Vec::new();
@@ -70,7 +76,7 @@ fn pieces(name: &[u8]) -> Vec<Piece> {
                 '\n' => pieces.push(Piece::Escape("\\n".into())),
                 '\t' => pieces.push(Piece::Escape("\\t".into())),
                 '\r' => pieces.push(Piece::Escape("\\r".into())),
-                c if c.is_control() => pieces.extend(c.to_string().bytes().map(octal)),
+                c if c.is_control() || is_unseen(c) => pieces.extend(c.to_string().bytes().map(octal)),
                 c => pieces.push(Piece::Plain(c)),
             }
         }
@@ -120,6 +126,7 @@ mod tests {
         (b"a=b", "'a=b'"),
         (b"{a}", "{a}"),
         (b"tab\there\r", "'tab'$'\\t''here'$'\\r'"),
+        (b"to the left \xe2\x80\xaegpj", "'to the left '$'\\342\\200\\256''gpj'"),
     ];
 
     #[test]

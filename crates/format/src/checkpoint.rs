@@ -226,7 +226,9 @@ impl RawCheckpoint {
         if ovp >= main || rsvd >= main || ovp == 0 || rsvd == 0 {
             return bad("overprov_segment_count", format!("{ovp}, reserved {rsvd}"));
         }
-        if self.free_segment_count.get() > main {
+        // mkfs.f2fs counts segments behind the last whole zone.
+        let zone = g.segs_per_sec.saturating_mul(g.secs_per_zone);
+        if self.free_segment_count.get() >= main.saturating_add(zone) {
             return bad("free_segment_count", self.free_segment_count.to_string());
         }
         let user = self.user_block_count.get();

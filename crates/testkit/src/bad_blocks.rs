@@ -78,6 +78,11 @@ impl Damage {
     ];
     /// Those that leave a part of a block as it was.
     pub const IN_PART: [Damage; 3] = [Damage::Flipped, Damage::Torn, Damage::TornOlder];
+
+    /// So many of [`ALL`](Self::ALL), from the first on.
+    pub fn first(kinds: Option<u64>) -> &'static [Damage] {
+        &Self::ALL[..kinds.map_or(Self::ALL.len(), |kinds| kinds.clamp(1, 6) as usize)]
+    }
 }
 
 /// What a block of metadata is.

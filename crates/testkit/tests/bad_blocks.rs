@@ -612,7 +612,7 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
             break;
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
-        let hits = several(volume, &Damage::ALL, &mut rng);
+        let hits = several(volume, Damage::first(variable("MEDFS_KINDS")), &mut rng);
         if let Ok(path) = std::env::var("MEDFS_KEEP") {
             let damaged = volume.damaged(&hits, &mut rng.clone());
             medfs_testkit::images::save(damaged.inner(), path.as_ref()).expect("it is kept");
@@ -628,7 +628,7 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
 /// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names
 /// its case: `MEDFS_SEED` with `MEDFS_CASES=1` and `MEDFS_VOLUME` plays it again, and `MEDFS_KEEP` is a file
 /// for the struck volume, with the old content of blocks that cannot be read; with `MEDFS_SHOW` each repair's
-/// findings are printed.
+/// findings are printed. `MEDFS_KINDS=3`: blocks are unreadable, zeros, or have one bit flipped.
 #[test]
 #[ignore = "takes minutes"]
 fn several_blocks() {

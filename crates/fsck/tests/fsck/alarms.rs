@@ -18,7 +18,10 @@ fn look(dev: &dyn BlockDevice) -> Report {
 #[test]
 fn fresh_volumes_with_sections_and_zones_of_any_size_are_clean() {
     let bed = Bed::new();
-    let shapes: [(&str, u64); 7] = [
+    let shapes: [(&str, u64); 10] = [
+        ("-s 3 -z 3", 1024),
+        ("-s 7 -z 2", 1024),
+        ("-s 5 -z 5", 777),
         ("-s 3", 200),
         ("-s 3", 777),
         ("-s 7", 777),

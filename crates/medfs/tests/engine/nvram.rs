@@ -526,6 +526,20 @@ fn a_memory_that_a_later_checkpoint_emptied_is_refused() {
     }
 }
 
+/// The same where a mount of another copy of the volume brought the records back.
+#[test]
+fn a_memory_that_was_emptied_with_another_copy_is_refused() {
+    let (v, device, memory, [a, _]) = with_files("");
+    write(&v, a, 0, &[2; 40]);
+    v.fsync(a, false).unwrap();
+    let (one, memory) = crashed(&device, &memory);
+    let other = Arc::new(one.snapshot());
+    opened(&one, &memory, "").unwrap().close().unwrap();
+    let error = opened(&other, &memory, "").unwrap_err().to_string();
+    assert!(error.contains("was emptied by a later checkpoint than the volume has"), "{error}");
+    assert_eq!(byte(&opened(&one, &memory, "").unwrap(), a, 0), 2);
+}
+
 #[test]
 fn records_that_follow_a_later_checkpoint_than_the_volume_has_are_refused() {
     let (v, device, memory, [a, _]) = with_files("");

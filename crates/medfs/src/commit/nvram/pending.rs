@@ -179,20 +179,18 @@ fn records(
         let way = "'medfs fsck --repair --nvram' keeps the records before that, and nvram=discard none";
         Error::Incompatible(format!("the NVRAM {} is damaged ({e}): {way}", memory.name()))
     })?;
-    match meta.generation {
-        generation if generation == wanted => {
-            if let Err(why) = records.leave_later(&meta, header.checkpoint_ver.get()) {
-                let way =
-                    "'medfs fsck --repair --nvram' mends that where it can, and nvram=discard gives them up";
-                return refuse(memory, format!("{why}: {way}"));
-            }
-            Ok(Pending::Records(records))
-        }
-        // Power was lost between the two writes of a mount that had brought back what there was.
-        _ if meta.previous == wanted && records.is_empty() => Ok(Pending::Nothing),
-        generation => refuse(
+    // Power was lost between the two writes of a mount that had brought back what there was.
+    let is_brought_back = meta.previous == wanted && records.is_empty();
+    if meta.generation != wanted && !is_brought_back {
+        let holds = meta.generation;
+        return refuse(
             memory,
-            format!("holds the journal {generation:016x}, and not the volume's {wanted:016x}: {otherwise}"),
-        ),
+            format!("holds the journal {holds:016x}, and not the volume's {wanted:016x}: {otherwise}"),
+        );
     }
+    if let Err(why) = records.leave_later(&meta, header.checkpoint_ver.get()) {
+        let way = "'medfs fsck --repair --nvram' mends that where it can, and nvram=discard gives them up";
+        return refuse(memory, format!("{why}: {way}"));
+    }
+    Ok(if meta.generation == wanted || is_repaired { Pending::Records(records) } else { Pending::Nothing })
 }
