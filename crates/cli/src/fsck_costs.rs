@@ -56,7 +56,7 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.doubted > 0 {
         let inodes = words::count(losses.doubted, "inode");
-        parts.push(format!("keep {inodes} as read, of which the checksum is wrong or a sector is lost"));
+        parts.push(format!("keep {inodes} as read, of which the checksum or a field is wrong, or a sector is lost"));
     }
     if losses.reverted > 0 {
         parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));

@@ -6,6 +6,7 @@ use crate::evidence::note_doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
+use crate::sizes::judge_size;
 use medfs_device::Cause;
 use medfs_format::node::{FileKind, Inline, RawExtent, RawInode};
 use medfs_format::path::XATTR_NODE_OFFSET;
@@ -103,8 +104,8 @@ impl Judgement<'_> {
         if stale || f.cut {
             inode.i_ext = RawExtent::default();
         }
-        if f.doubtful && kind == FileKind::Regular {
-            self.settle_size(f, inode);
+        if kind == FileKind::Regular {
+            judge_size(self, f, inode);
         }
         if let Some(dir) = f.dir.take() {
             self.settle_dir(&dir, f.last_page, inode, ino);

@@ -29,6 +29,12 @@ pub(crate) struct FileWalk {
     pub(crate) extent: RawExtent,
     pub(crate) extent_hits: u32,
     pub(crate) last_page: Option<u64>,
+    /// The first page behind its end, or behind the cluster that this is in.
+    pub(crate) end: u64,
+    /// Pages from there on that have blocks.
+    pub(crate) past_end: u64,
+    /// Bits of its size that were turned, as no file has the one that was read.
+    pub(crate) size_turned: u32,
     pub(crate) cut: bool,
     /// Blocks and nodes that were cut off.
     pub(crate) lost: u64,
@@ -61,6 +67,9 @@ impl FileWalk {
             extent: inode.i_ext,
             extent_hits: 0,
             last_page: None,
+            end: inode.i_size.get().div_ceil(BLOCK_SIZE as u64).next_multiple_of(cluster as u64),
+            past_end: 0,
+            size_turned: 0,
             cut: false,
             lost: 0,
             strange: 0,

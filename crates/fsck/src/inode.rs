@@ -2,6 +2,7 @@
 
 use crate::finding::Code;
 use crate::image::Image;
+use crate::sizes::inline_size;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
     Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
@@ -171,7 +172,7 @@ impl Rules {
             let room = inode.slots(self.flexible()).inline_content_range().len() as u64;
             if inode.i_size.get() > room {
                 field(format!("i_size {} with inline data of at most {room} bytes", inode.i_size));
-                inode.i_size = room.into();
+                inode.i_size = inline_size(inode, self.flexible()).into();
             }
         }
     }

@@ -63,6 +63,7 @@ mod remains;
 mod renew;
 mod root;
 mod settle_slices;
+mod sizes;
 mod slices;
 mod slots;
 mod space;

@@ -18,6 +18,7 @@ use crate::mend::Held;
 use crate::names::own_name;
 use crate::placed::{put_blocks_in_their_places, put_nodes_in_their_places};
 use crate::reach::{Entry, Links, Pending, Verdict, Via};
+use crate::sizes::turned;
 use crate::space::Owner;
 use crate::target::{give_up_link, judge_target};
 use medfs_device::Cause;
@@ -231,6 +232,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         let mut f = FileWalk::new(ino, inode, compression);
         f.dir = (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent));
         f.doubtful = checksum_wrong;
+        f.size_turned = turned(&before, inode);
         self.find_lost_zone(&f, inode);
         self.xattrs(&mut f, inode)?;
         self.open_zone(&mut f, inode);
@@ -475,6 +477,7 @@ impl<'d, 'p> Walker<'d, 'p> {
         f.blocks += 1;
         self.space.blocks += 1;
         f.last_page = Some(page);
+        f.past_end += u64::from(page >= f.end);
         let fofs = u64::from(f.extent.fofs.get());
         if page >= fofs
             && page - fofs < u64::from(f.extent.len.get())

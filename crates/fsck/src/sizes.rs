@@ -1,0 +1,103 @@
+//! Sizes of regular files, judged by what the files have: the pages for which there are blocks, and inline content.
+//!
+//! A file may have blocks behind its end: `fallocate` leaves such as were never written, which are not counted here,
+//! and a mark in the inode where they are meant to stay.
+
+use crate::evidence::doubt;
+use crate::file::FileWalk;
+use crate::finding::Code;
+use crate::judgement::Judgement;
+use medfs_format::BLOCK_SIZE;
+use medfs_format::node::{Advise, Inline, RawInode};
+use zerocopy::IntoBytes;
+
+const PAGE: u64 = BLOCK_SIZE as u64;
+/// Written pages behind the end that a file does not have by chance.
+const MANY: u64 = 16;
+/// The same where they follow the end without a hole, and a flipped bit of the size explains them.
+const SOME: u64 = 2;
+
+/// Judges the size of a regular file that was walked.
+pub(crate) fn judge_size(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode) {
+    if f.doubtful {
+        j.settle_size(f, inode);
+    }
+    let keeps = inode.advise().contains(Advise::KEEP_SIZE);
+    let last = f.last_page.filter(|&page| f.region.as_ref().is_none_or(|r| page < r.start));
+    if f.size_turned > 0 {
+        replace_junk(j, f, inode, last.filter(|_| !keeps));
+    } else if let Some(last) = last.filter(|_| !f.doubtful && !keeps) {
+        judge_end(j, f, inode, last);
+    }
+}
+
+/// Of a file whose size was one that no file has: one up to the last page is nearest to what it had.
+fn replace_junk(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: Option<u64>) {
+    let size = inode.i_size.get();
+    let is_one_bit = f.size_turned == 1;
+    let fits = last.is_none_or(|last| size.div_ceil(PAGE) == last + 1 || is_one_bit && size > last * PAGE);
+    if let Some(last) = last.filter(|_| !fits) {
+        let end = (last + 1) * PAGE;
+        let text = format!("inode {}: i_size becomes {end}, as its last block is that of page {last}", f.ino);
+        j.findings.add(Code::InodeField, text);
+        inode.i_size = end.into();
+    }
+    if !fits || !is_one_bit {
+        doubt(j, f.ino);
+    }
+}
+
+/// Of a file without a checksum: whether it ended behind its last page, before a bit of its size was lost.
+fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u64) {
+    let (ino, size) = (f.ino, inode.i_size.get());
+    let has_checksum = j.rules.seed.is_some() && inode.extra_fits(12);
+    // Blocks of these are behind the end on purpose, or go when the file is next opened.
+    let is_excused = inode.advise().intersects(Advise::VERITY | Advise::TRUNC)
+        || inode.inline().contains(Inline::PIN_FILE)
+        || inode.i_links.get() == 0;
+    if has_checksum || is_excused || f.past_end < SOME {
+        return;
+    }
+    let is_run = last + 1 == f.end + f.past_end;
+    let right = (0..u64::BITS).map(|bit| size ^ 1 << bit).find(|size| size.div_ceil(PAGE) == last + 1);
+    let end = (last + 1) * PAGE;
+    match right.filter(|_| is_run || f.past_end >= MANY) {
+        Some(right) => {
+            let text = format!(
+                "inode {ino}: i_size is {size}, but it has blocks up to {end}; with one bit flipped it is {right}"
+            );
+            j.findings.add(Code::InodeField, text);
+            inode.i_size = right.into();
+        }
+        None if f.past_end >= MANY && !f.cut => {
+            let text = format!(
+                "inode {ino}: i_size is {size}, but {} of its blocks lie behind that, up to {end}; \
+                 a repair keeps both, and marks the file as one that has blocks behind its end",
+                f.past_end
+            );
+            j.findings.add(Code::InodeField, text);
+            inode.i_advise |= Advise::KEEP_SIZE.bits();
+            doubt(j, ino);
+        }
+        None => {}
+    }
+}
+
+/// The size of inline content, where the inode says more than there is room for: the one that a single flipped bit
+/// makes that, if it reaches behind what the content is; otherwise all that there is room for.
+pub(crate) fn inline_size(inode: &RawInode, flexible: bool) -> u64 {
+    let content = &inode.as_bytes()[inode.slots(flexible).inline_content_range()];
+    let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1) as u64;
+    let (size, room) = (inode.i_size.get(), content.len() as u64);
+    let set = (0..u64::BITS).filter(|bit| size >> bit & 1 == 1);
+    let mut right = set.map(|bit| size ^ 1 << bit).filter(|size| (used..=room).contains(size));
+    match (right.next(), right.next()) {
+        (Some(right), None) => right,
+        _ => room,
+    }
+}
+
+/// By how many bits the size of an inode differs from the one that was read.
+pub(crate) fn turned(was: &RawInode, is: &RawInode) -> u32 {
+    (was.i_size.get() ^ is.i_size.get()).count_ones()
+}
