@@ -56,7 +56,8 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.doubted > 0 {
         let inodes = words::count(losses.doubted, "inode");
-        parts.push(format!("keep {inodes} as read, of which the checksum or a field is wrong, or a sector is lost"));
+        let why = "the checksum or a field is wrong, or a sector is lost";
+        parts.push(format!("keep {inodes} as read, of which {why}"));
     }
     if losses.reverted > 0 {
         parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));

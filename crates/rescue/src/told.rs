@@ -98,7 +98,7 @@ impl<'v, S> Walk<'v, S> {
             self.add_reason(ino, reason);
         }
         for ino in altered.doubted {
-            let reason = "the checksum of its inode is wrong: what was brought of it may be wrong too";
+            let reason = "the checksum of its inode is wrong, or a field: what was brought of it may be wrong too";
             self.add_reason(ino, reason);
         }
         for ino in altered.unkept {
