@@ -84,6 +84,13 @@ impl XattrEntry {
         }
     }
 
+    /// Whether the name can be one: it has no byte of 0, and is empty only where the name space has no names. A delta
+    /// zone may be its name.
+    pub fn has_possible_name(&self) -> bool {
+        let is_missing = self.name.is_empty() && matches!(self.index, 1 | 4 | 6);
+        self.index == NameIndex::Delta as u8 || !(is_missing || self.name.contains(&0))
+    }
+
     /// The name space of an entry that cannot be in its own, where the content says so and one bit is between them.
     pub fn unflipped_index(&self, is_dir: bool) -> Option<u8> {
         if self.is_possible(is_dir) {
@@ -118,9 +125,20 @@ pub fn has_wrong_header(area: &[u8]) -> bool {
     }
 }
 
-/// Whether there are entries, and nothing but zeros behind them.
+/// Whether there are entries, all of which can be, and nothing but zeros behind them.
 fn is_whole(behind: &[u8], (entries, error): &(Vec<XattrEntry>, Option<FormatError>)) -> bool {
-    error.is_none() && !entries.is_empty() && !has_more(behind, entries)
+    let all_can_be = || entries.iter().all(|entry| entry.is_possible(true) && entry.has_possible_name());
+    error.is_none() && !entries.is_empty() && !has_more(behind, entries) && all_can_be()
+}
+
+/// Whether the area of an inode that has one holds neither attributes nor zeros. `is_address` knows the addresses that
+/// `sload.f2fs` leaves there where a file has no attributes.
+pub fn is_junk(area: &[u8], is_address: impl Fn(u32) -> bool) -> bool {
+    if area.starts_with(&XATTR_MAGIC.to_le_bytes()) || has_wrong_header(area) {
+        return false;
+    }
+    let mut words = area.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    words.any(|word| word != 0 && !is_address(word))
 }
 
 /// Whether what follows a header has more than these entries, with which it begins.
@@ -218,6 +236,24 @@ mod tests {
 
     fn entry(index: u8, name: &[u8], value: Vec<u8>) -> XattrEntry {
         XattrEntry { index, name: name.to_vec(), value }
+    }
+
+    #[test]
+    fn junk_is_told_from_what_tools_leave() {
+        let is_address = |word: u32| (100..200).contains(&word);
+        let mut area = [0; 200];
+        assert!(!is_junk(&area, is_address) && !is_junk(&[], is_address));
+        area[8] = 150;
+        assert!(!is_junk(&area, is_address));
+        area[60] = 99;
+        assert!(is_junk(&area, is_address));
+        let mut area = [0; 200];
+        assert!(write(&mut area, &[entry(1, b"a", vec![1])]));
+        assert!(!is_junk(&area, is_address));
+        area[..4].fill(0);
+        assert!(!is_junk(&area, is_address), "its entries are whole");
+        area[28] = 0; // the name
+        assert!(is_junk(&area, is_address) && parse(&area, 1).unwrap().is_empty());
     }
 
     #[test]

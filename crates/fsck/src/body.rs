@@ -2,6 +2,7 @@
 
 use crate::acls;
 use crate::address::node_home;
+use crate::attributes::{drop_impossible, is_junk, judge_encryption, turn_length_back};
 use crate::evidence::note_doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
@@ -38,26 +39,33 @@ impl Judgement<'_> {
         if let Some((_, block)) = &node {
             area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
         }
+        let junk = is_junk(self, f.ino, inode, &area);
+        let mut turned = !self.has_zones() && turn_length_back(f.ino, &mut area, &mut self.findings);
         let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
         if let Some(error) = &error {
-            self.findings.add(Code::Xattr, format!("inode {}: {error}", f.ino));
+            let text = format!("inode {}: {error}: the extended attributes from there on are lost", f.ino);
+            self.findings.add(Code::Xattr, text);
         }
         let is_headless = error.is_none() && xattr::has_wrong_header(&area);
         if is_headless {
-            self.findings.add(Code::Xattr, format!("inode {}: xattrs have another magic than F2FS's", f.ino));
+            let what = "xattrs have another magic than F2FS's: Linux shows none, and a repair writes it anew";
+            self.findings.add(Code::Xattr, format!("inode {}: {what}", f.ino));
         }
         let ends_early = error.is_none() && xattr::has_more_behind_end(&area, &good);
         if ends_early {
             let what = "bytes behind the end of the xattrs: a part of the list is zeros, and those behind it are lost";
             self.findings.add(Code::Xattr, format!("inode {}: {what}", f.ino));
         }
-        let turned = acls::turn_indices_back(f.ino, inode, &mut good, &mut self.findings);
+        turned |= acls::turn_indices_back(f.ino, inode, &mut good, &mut self.findings);
         let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
-        if error.is_some() || ends_early || acls.lost {
+        let drops = !self.has_zones() && drop_impossible(f.ino, &mut good, &mut self.findings);
+        let is_lossy = error.is_some() || ends_early || acls.lost || junk || drops;
+        if is_lossy {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);
         }
-        let is_sound = error.is_none() && !ends_early && !is_headless && !turned && !acls.changed;
+        judge_encryption(self, f.ino, inode, &good);
+        let is_sound = !is_lossy && !is_headless && !turned && !acls.changed;
         if !self.place_zone(f, inode, &mut good, inline_len) && is_sound {
             return Ok(());
         }

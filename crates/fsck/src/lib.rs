@@ -13,6 +13,7 @@ mod acls;
 mod address;
 mod ahead;
 mod anew;
+mod attributes;
 mod bared;
 mod body;
 mod cache;

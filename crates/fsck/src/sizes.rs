@@ -69,7 +69,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
             j.findings.add(Code::InodeField, text);
             inode.i_size = right.into();
         }
-        None if f.past_end >= MANY && !f.cut => {
+        None if f.past_end >= MANY => {
             let text = format!(
                 "inode {ino}: i_size is {size}, but {} of its blocks lie behind that, up to {end}; \
                  a repair keeps both, and marks the file as one that has blocks behind its end",

@@ -1,0 +1,109 @@
+//! Extended attributes that cannot be as they read: junk in their place, names of impossible length, and an inode that
+//! is called encrypted without the attribute that every such inode has.
+
+use crate::finding::{Code, Findings};
+use crate::judgement::Judgement;
+use medfs_format::Ino;
+use medfs_format::node::{Advise, FileKind, Inline, RawInode};
+use medfs_format::xattr::{self, HEADER_SIZE, NameIndex, XATTR_MAGIC, XattrEntry};
+use zerocopy::IntoBytes;
+
+/// Entries whose lengths are tried.
+const MOST_TRIED: usize = 64;
+
+/// Whether junk lies in the place of an inode's attributes, with a finding. Not judged are areas into which
+/// `sload.f2fs` has put addresses, or the end of a link's target, and the zones of volumes with deltas.
+pub(crate) fn is_junk(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &[u8]) -> bool {
+    if j.has_zones() || !inode.inline().contains(Inline::XATTR) {
+        return false;
+    }
+    let start = inode.slots(j.rules.flexible()).inline_xattr_range().start;
+    let goes_on = inode.inline().contains(Inline::DATA) && inode.as_bytes()[start - 1] != 0;
+    let is_junk = !goes_on && xattr::is_junk(area, |addr| j.image.g.in_main(addr));
+    if is_junk {
+        let text = format!(
+            "inode {ino}: junk in the place of the extended attributes: those that were there are lost"
+        );
+        j.findings.add(Code::Xattr, text);
+    }
+    is_junk
+}
+
+/// Turns the bit of a name's length back that alone makes a list of attributes whole; whether there was one.
+pub(crate) fn turn_length_back(ino: Ino, area: &mut [u8], findings: &mut Findings) -> bool {
+    let has_magic = area.get(..4).is_some_and(|magic| magic == XATTR_MAGIC.to_le_bytes());
+    let (entries, error) = xattr::parse_prefix(area, ino.into());
+    if !has_magic || (entries.is_empty() && error.is_none()) || is_whole(ino, area) {
+        return false;
+    }
+    let mut places = vec![HEADER_SIZE];
+    for entry in entries.iter().take(MOST_TRIED) {
+        places.push(places[places.len() - 1] + entry.size());
+    }
+    let mut right = None;
+    for at in places.into_iter().filter(|at| at + 4 <= area.len()) {
+        for bit in 0..u8::BITS {
+            area[at + 1] ^= 1 << bit;
+            let fits = is_whole(ino, area);
+            area[at + 1] ^= 1 << bit;
+            if fits && right.replace((at, bit)).is_some() {
+                return false;
+            }
+        }
+    }
+    let Some((at, bit)) = right else { return false };
+    let was = area[at + 1];
+    area[at + 1] ^= 1 << bit;
+    let text = format!(
+        "inode {ino}: e_name_len {was} of an attribute; with one bit flipped it is {}, and all attributes are whole",
+        area[at + 1]
+    );
+    findings.add(Code::Xattr, text);
+    true
+}
+
+/// Whether an area is a list of attributes from its first to its last byte.
+fn is_whole(ino: Ino, area: &[u8]) -> bool {
+    let (entries, error) = xattr::parse_prefix(area, ino.into());
+    error.is_none()
+        && !entries.is_empty()
+        && !xattr::has_more_behind_end(area, &entries)
+        && entries.iter().all(XattrEntry::has_possible_name)
+}
+
+/// Takes away the attributes with names that none can have; whether there were some.
+pub(crate) fn drop_impossible(ino: Ino, entries: &mut Vec<XattrEntry>, findings: &mut Findings) -> bool {
+    let count = entries.len();
+    entries.retain(|entry| {
+        let stays = entry.has_possible_name();
+        if !stays {
+            let name = entry.name.escape_ascii();
+            let text = format!("inode {ino}: an attribute called \"{name}\", which none can be: it is lost");
+            findings.add(Code::Xattr, text);
+        }
+        stays
+    });
+    entries.len() < count
+}
+
+/// Takes the mark of encryption off a regular file without the attribute that says how it is encrypted. One whose name
+/// is called encrypted too has lost the attribute.
+pub(crate) fn judge_encryption(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, entries: &[XattrEntry]) {
+    let is_marked = inode.advise() & (Advise::ENCRYPT | Advise::ENC_NAME) == Advise::ENCRYPT;
+    let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
+    let is_context = |entry: &XattrEntry| entry.index == NameIndex::Encryption as u8;
+    if !is_marked || !is_file || entries.iter().any(is_context) {
+        return;
+    }
+    let mut probe = Box::new(inode.clone());
+    probe.i_inline |= Inline::XATTR.bits();
+    let Some(slots) = probe.possible_slots(j.rules.flexible()) else { return };
+    let area = &probe.as_bytes()[slots.inline_xattr_range()];
+    let is_hidden = area.get(..4).is_some_and(|magic| magic == XATTR_MAGIC.to_le_bytes());
+    if is_hidden && !inode.inline().contains(Inline::XATTR) {
+        return; // the attributes are there, and the inode denies them
+    }
+    let text = format!("inode {ino}: marked as encrypted, without the attribute that says how");
+    j.findings.add(Code::InodeField, text);
+    inode.i_advise &= !Advise::ENCRYPT.bits();
+}
