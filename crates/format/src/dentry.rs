@@ -135,6 +135,27 @@ impl<B: AsRef<[u8]>> Area<B> {
         RawDirEntry::read_from_bytes(&self.bytes.as_ref()[at..at + DIR_ENTRY_SIZE]).expect("sized")
     }
 
+    /// How many slots may be those of the entry in `slot`: up to the first one that is free or has an entry of its own.
+    pub fn own_slots(&self, slot: usize) -> usize {
+        let is_own = |&next: &usize| self.in_use(next) && self.raw(next).name_len.get() == 0;
+        1 + (slot + 1..self.layout.slots).take_while(is_own).count()
+    }
+
+    /// The name of so many bytes in `slot`, where an entry can have that: no byte is one that no name holds, and all
+    /// slots are the entry's.
+    pub fn possible_name(&self, slot: usize, len: usize) -> Option<&[u8]> {
+        let count = slots_for(len);
+        let is_possible = (1..=NAME_LEN).contains(&len)
+            && slot + count <= self.layout.slots
+            && self.own_slots(slot) >= count;
+        if !is_possible {
+            return None;
+        }
+        let at = self.layout.name_at(slot);
+        let name = &self.bytes.as_ref()[at..at + len];
+        (!name.iter().any(|&byte| byte == 0 || byte == b'/')).then_some(name)
+    }
+
     /// The entry that starts at `slot` (which is in use), checked. `id` identifies the area in errors.
     pub fn entry(&self, slot: usize, id: u64) -> Result<Entry<'_>, FormatError> {
         let raw = self.raw(slot);
@@ -268,6 +289,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Area<B> {
         for i in 0..slots_for(name_len) {
             self.mark(slot + i, false);
         }
+    }
+
+    /// Gives the entry at `slot` another hash, as a directory has it that ignores case.
+    pub fn set_hash(&mut self, slot: usize, hash: u32) {
+        self.set_raw(slot, RawDirEntry { hash_code: U32::new(hash), ..self.raw(slot) });
+    }
+
+    /// Gives the name of the entry at `slot` another length; its slots stay in use.
+    pub fn set_name_len(&mut self, slot: usize, len: u16) {
+        self.set_raw(slot, RawDirEntry { name_len: U16::new(len), ..self.raw(slot) });
     }
 
     /// Points the entry at `slot` to another inode.

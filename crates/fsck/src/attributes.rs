@@ -88,7 +88,12 @@ pub(crate) fn drop_impossible(ino: Ino, entries: &mut Vec<XattrEntry>, findings:
 
 /// Takes the mark of encryption off a regular file without the attribute that says how it is encrypted. One whose name
 /// is called encrypted too has lost the attribute.
-pub(crate) fn judge_encryption(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, entries: &[XattrEntry]) {
+pub(crate) fn judge_encryption(
+    j: &mut Judgement<'_>,
+    ino: Ino,
+    inode: &mut RawInode,
+    entries: &[XattrEntry],
+) {
     let is_marked = inode.advise() & (Advise::ENCRYPT | Advise::ENC_NAME) == Advise::ENCRYPT;
     let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
     let is_context = |entry: &XattrEntry| entry.index == NameIndex::Encryption as u8;

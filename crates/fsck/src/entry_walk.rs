@@ -4,12 +4,13 @@ use crate::dir::judge_level_by_block;
 use crate::file::{DirWalk, FileWalk};
 use crate::finding::{Code, LostFile};
 use crate::judgement::Judgement;
+use crate::lengths::{folded_name, hash_in, mend_length, put_again, slots_taken};
 use crate::names::{level_of, own_name, right_place};
 use crate::own_list::is_own;
 use crate::reach::{Entry, Verdict, Via};
 use crate::walk::Walker;
 use medfs_format::Ino;
-use medfs_format::dentry::{Area, AreaLayout, slots_for};
+use medfs_format::dentry::{Area, AreaLayout, SLOT_LEN, slots_for};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use std::hash::BuildHasher;
@@ -186,7 +187,7 @@ fn right_name(
     place: &str,
 ) -> io::Result<Option<Vec<u8>>> {
     if dir.opaque {
-        return Ok(None);
+        return Ok(dir.folds.then(|| folded_name(&mut j.findings, name, hash, place)).flatten());
     }
     match j.name_of_hash(name, hash, page, dir.dir_level, place) {
         None => name_of_inode(j, target, (ino, name), hash, place),
@@ -244,6 +245,7 @@ impl Walker<'_, '_> {
                 slot += 1;
                 continue;
             }
+            changed |= mend_length(&mut self.findings, dir, (ino, page), &mut area, slot);
             let (mut name, hash, target, kind) = match area.entry(slot, u64::from(ino)) {
                 Ok(e) => (e.name.to_vec(), e.hash, e.ino, e.kind),
                 Err(e) => {
@@ -259,7 +261,7 @@ impl Walker<'_, '_> {
             let right = right_name(self, dir, (ino, &name), &read, &place)?;
             if let Some(right) = right.filter(|right| slots_for(right.len()) == slots_for(name.len())) {
                 if let Some(kind) = kind {
-                    area.insert_at(slot, &right, target, kind);
+                    put_again(&mut area, slot, (&right, hash), target, kind);
                     changed = true;
                 }
                 name = right;
@@ -271,20 +273,19 @@ impl Walker<'_, '_> {
                 b".." => self.dot(dir, 1, dir.parent, target, kind, &place),
                 _ => self.entry(dir, (ino, &name), &read, &place)?,
             };
-            let right_hash = if dir.opaque { hash } else { dentry_hash(&name) };
+            let right_hash = hash_in(dir, &name).unwrap_or(hash);
+            let taken = slots_taken(dir, &area, slot, &name);
             match outcome {
                 None => {
-                    area.remove(slot, name.len());
+                    area.remove(slot, taken * SLOT_LEN);
                     changed = true;
                 }
                 Some((target_now, kind_now)) => {
                     used = true;
                     if hash != right_hash {
-                        self.findings.add(
-                            Code::DentryHash,
-                            format!("{place}: hash {hash:#010x}, not {right_hash:#010x}"),
-                        );
-                        area.insert_at(slot, &name, target_now, kind_now);
+                        let text = format!("{place}: hash {hash:#010x}, not {right_hash:#010x}");
+                        self.findings.add(Code::DentryHash, text);
+                        put_again(&mut area, slot, (&name, right_hash), target_now, kind_now);
                         changed = true;
                     }
                     if (target_now, Some(kind_now)) != (target, kind) {
@@ -293,7 +294,7 @@ impl Walker<'_, '_> {
                     }
                 }
             }
-            slot += slots_for(name.len());
+            slot += taken;
         }
         if let (true, Some(page)) = (used, page) {
             dir.depth = dir.depth.max(level_of(page, dir.dir_level) + 1);
@@ -312,7 +313,8 @@ impl Walker<'_, '_> {
         &Read { target, kind, page, hash }: &Read,
         place: &str,
     ) -> io::Result<Option<(Ino, FileKind)>> {
-        if !dir.opaque && is_misnamed(self, name, page, dir.dir_level, place) {
+        let is_plain = !dir.opaque || dir.folds;
+        if is_plain && is_misnamed(self, name, page.filter(|_| !dir.opaque), dir.dir_level, place) {
             return Ok(None);
         }
         let second = foldhash::fast::FixedState::with_seed(0x6d65_6466).hash_one(name);

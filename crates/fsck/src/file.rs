@@ -1,7 +1,7 @@
 //! What the walk of one file gathers: as a directory, with deltas, with compact pages, compressed.
 
 use crate::deltas::Deltas;
-use crate::names::{inode_name, is_opaque};
+use crate::names::{inode_name, is_encrypted, is_opaque};
 use foldhash::{HashSet, HashSetExt};
 use medfs_format::compress::Compression;
 use medfs_format::delta::{self, Tie};
@@ -83,8 +83,10 @@ impl FileWalk {
 pub(crate) struct DirWalk {
     pub(crate) parent: Ino,
     pub(crate) dir_level: u8,
-    /// Names are stored in a form whose hash cannot be recomputed (encrypted, case-insensitive).
+    /// The hashes of names are not those of their bytes (encrypted, case-insensitive).
     pub(crate) opaque: bool,
+    /// Of these: case is ignored, and the names are as users see them.
+    pub(crate) folds: bool,
     /// `.` and `..` were seen.
     pub(crate) dots: [bool; 2],
     /// The first block is another directory's, as `.` says.
@@ -107,6 +109,7 @@ impl DirWalk {
             parent,
             dir_level: inode.i_dir_level,
             opaque: is_opaque(inode),
+            folds: is_opaque(inode) && !is_encrypted(inode),
             dots: [false; 2],
             is_others: false,
             subdirs: 0,

@@ -36,6 +36,7 @@ mod inode;
 mod inode_layout;
 mod judgement;
 mod led;
+mod lengths;
 mod load;
 mod log;
 mod log_addresses;
