@@ -40,8 +40,9 @@ pub(crate) fn turn_length_back(ino: Ino, area: &mut [u8], findings: &mut Finding
     for entry in entries.iter().take(MOST_TRIED) {
         places.push(places[places.len() - 1] + entry.size());
     }
+    places.retain(|at| at + 4 <= area.len());
     let mut right = None;
-    for at in places.into_iter().filter(|at| at + 4 <= area.len()) {
+    for at in places {
         for bit in 0..u8::BITS {
             area[at + 1] ^= 1 << bit;
             let fits = is_whole(ino, area);
