@@ -7,6 +7,7 @@
 //! Invariant: every walk is bounded by the nodes and blocks that exist, not by a size that an inode claims.
 //! Locks: a file's lock is held shared for one step, and not while a caller's function runs.
 
+mod oddities;
 mod owners;
 
 use crate::dir::zeros;

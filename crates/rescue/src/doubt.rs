@@ -1,8 +1,10 @@
 //! Whether an entry of a directory leads to the file whose name it is, as far as the file itself tells.
 //!
 //! An inode keeps its last name and the directory of that. Linux does not always write them anew, so they
-//! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too.
+//! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too. An entry also says
+//! which kind of file it leads to.
 
+use crate::told::{SHORT, STRANGE, UNMARKED};
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 
 /// Why an entry of a directory is doubted that led to a file. `is_new`: no entry has led to it before.
@@ -39,4 +41,56 @@ pub(crate) fn of_many(attr: &Attr, met: u32) -> String {
     format!(
         "its entry leads to inode {ino}, which has {links} names, and this is one more ({met}): under one of them the content is another file's"
     )
+}
+
+/// The kind of file that an entry of a directory says, where it says one.
+pub fn kind_in(volume: &Volume, dir: Ino, name: &[u8]) -> Option<FileKind> {
+    let mut kind = None;
+    // What cannot be read of the directory is told by who lists it.
+    let _ = PastDamage::of(volume).readdir(dir, &mut |entry| match entry {
+        Ok(entry) if entry.name == name => {
+            kind = entry.kind;
+            false
+        }
+        _ => true,
+    });
+    kind
+}
+
+/// Why a file is doubted whose entry says another kind than its inode.
+pub fn of_kind(attr: &Attr, says: Option<FileKind>) -> Option<String> {
+    let says = says.filter(|says| *says != attr.kind)?;
+    Some(format!(
+        "its entry is that of {}, but its inode {} is that of {}: one of the two is damaged",
+        called(says),
+        attr.ino,
+        called(attr.kind)
+    ))
+}
+
+/// A kind of file in words.
+fn called(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "a regular file",
+        FileKind::Directory => "a directory",
+        FileKind::CharDevice | FileKind::BlockDevice => "a device",
+        FileKind::Fifo => "a pipe",
+        FileKind::Socket => "a socket",
+        FileKind::Symlink => "a symbolic link",
+    }
+}
+
+/// Why the content of a file or directory is doubted that can be read.
+pub fn of_content(volume: &Volume, ino: Ino) -> Option<String> {
+    let past = PastDamage::of(volume);
+    let reason = if past.blocks_missing(ino).unwrap_or(0) > 0 {
+        SHORT
+    } else if past.has_wrong_clusters(ino).unwrap_or(false) {
+        UNMARKED
+    } else if past.has_strange_slots(ino).unwrap_or(false) {
+        STRANGE
+    } else {
+        return None;
+    };
+    Some(reason.to_owned())
 }

@@ -1,10 +1,12 @@
 //! What a walk is told before it begins of what is not certain, or lost, of the whole volume.
 
+use crate::doubt;
 use crate::homes::Homes;
 use crate::outcome::{Failure, Lost};
+use crate::place::Place;
 use crate::walk::{Older, Walk};
-use medfs::{Error, Posix};
-use medfs_format::Ino;
+use medfs::{Attr, Error, FileKind, Files, Posix};
+use medfs_format::{BLOCK_SIZE, Ino};
 use medfs_fsck::{Altered, LogGaps, LostFile};
 use std::collections::BTreeSet;
 
@@ -16,8 +18,12 @@ pub const SHORT: &str =
     "its inode counts more blocks than it leads to: content may be missing, with zeros in its place";
 
 /// What is said of a compressed file whose clusters do not fit its count.
-const UNMARKED: &str = "its inode counts other blocks as saved by compression than its clusters save: parts of the content may be \
+pub(crate) const UNMARKED: &str = "its inode counts other blocks as saved by compression than its clusters save: parts of the content may be \
      compressed bytes";
+
+/// What is said of a file whose content seems to be in its inode, which denies that.
+pub(crate) const STRANGE: &str =
+    "its inode has no blocks, but other bytes than addresses in their place: zeros were brought of it";
 
 /// What is said of a name whose inode is lost.
 const INODE_LOST: &str = "its inode is lost";
@@ -98,7 +104,8 @@ impl<'v, S> Walk<'v, S> {
             self.add_reason(ino, reason);
         }
         for ino in altered.doubted {
-            let reason = "the checksum of its inode is wrong, or a field: what was brought of it may be wrong too";
+            let reason =
+                "the checksum of its inode is wrong, or a field: what was brought of it may be wrong too";
             self.add_reason(ino, reason);
         }
         for ino in altered.unkept {
@@ -138,10 +145,37 @@ impl<'v, S> Walk<'v, S> {
 
     /// What is told of a file or directory that counts more blocks as its own than its nodes lead to.
     pub(crate) fn short_of(&self, ino: Ino) -> Option<String> {
-        if self.past.blocks_missing(ino).unwrap_or(0) > 0 {
-            return Some(SHORT.to_owned());
+        doubt::of_content(self.volume, ino)
+    }
+
+    /// Adds what a repair has cut off a file, within its size.
+    pub(crate) fn add_cuts(&mut self, ino: Ino, lost: &mut Lost, reason: &mut Option<String>) {
+        const PAGE: u64 = BLOCK_SIZE as u64;
+        let Some(cuts) = self.cuts.get(&ino) else { return };
+        let size = self.volume.getattr(ino).map_or(0, |attr| attr.size);
+        for pages in cuts.iter().filter_map(|cut| cut.pages.as_ref()) {
+            let bytes = pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE).min(size);
+            if bytes.start < bytes.end {
+                reason.get_or_insert("the nodes that lead there are damaged".into());
+                lost.add(bytes);
+            }
         }
-        self.past.has_wrong_clusters(ino).unwrap_or(false).then(|| UNMARKED.to_owned())
+    }
+
+    /// Whether extended attributes of a file are lost, by a repair or by junk in their place.
+    pub(crate) fn lacks_attributes(&self, ino: Ino) -> bool {
+        let is_cut = self.cuts.get(&ino).is_some_and(|cuts| cuts.iter().any(|cut| cut.pages.is_none()));
+        is_cut || self.past.has_junk_for_attributes(ino).unwrap_or(false)
+    }
+
+    /// Whether a file is not to be brought, as it is no regular file or directory, and its entry says another kind; that
+    /// is told, as it is of a file that is brought all the same.
+    pub(crate) fn is_of_other_kind(&mut self, attr: &Attr, says: Option<FileKind>, at: &Place) -> bool {
+        let Some(reason) = doubt::of_kind(attr, says) else { return false };
+        self.outcome.torn += 1;
+        let (path, ino, lost) = (at.path(), Some(attr.ino), Lost::default());
+        self.outcome.fail(Failure { path, ino, reason, lost });
+        !matches!(attr.kind, FileKind::Regular | FileKind::Directory)
     }
 
     /// Tells how many files and directories of the volume are lost, beside those that have left a name.

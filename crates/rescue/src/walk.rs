@@ -29,13 +29,15 @@ pub struct Walk<'v, S> {
     /// Files that have several names.
     pub(crate) links: HashMap<Ino, Brought>,
     /// What a repair has cut off files.
-    cuts: HashMap<Ino, Vec<Cut>>,
+    pub(crate) cuts: HashMap<Ino, Vec<Cut>>,
     /// Files that are not as they were last: newer content was fsynced than is shown, or they were made anew.
     pub(crate) older: BTreeMap<Ino, Older>,
     /// Of a salvage: where directories are, for what no directory names.
     pub(crate) homes: Option<Homes>,
     /// Whether it was told that a part of the NAT cannot be read.
     pub(crate) is_gap_told: bool,
+    /// The kind of file that the entry in hand says.
+    pub(crate) says: Option<FileKind>,
 }
 
 /// A file of several names that was brought under one of them.
@@ -89,7 +91,19 @@ impl<'v, S: Sink> Walk<'v, S> {
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
-        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None, is_gap_told: false }
+        Walk {
+            volume,
+            past,
+            sink,
+            outcome,
+            seen,
+            links,
+            cuts,
+            older,
+            homes: None,
+            is_gap_told: false,
+            says: None,
+        }
     }
 
     /// Tells what a repair has cut off the files of the volume.
@@ -121,6 +135,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         // Trees that are asked for may overlap.
         self.seen = Seen::default();
         self.links.values_mut().for_each(|brought| brought.met = 0);
+        self.says = entry.and_then(|(dir, name)| doubt::kind_in(self.volume, dir, name));
         self.below(ino, at, entry)
     }
 
@@ -189,6 +204,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             return Ok(());
         }
         let at = place.below(&entry.name);
+        self.says = entry.kind;
         let is_read = self.one(entry.ino, at, Some((dir, &entry.name)), tasks)?;
         self.outcome.torn += u64::from(!is_read && entry.kind == Some(FileKind::Directory));
         self.outcome.unread += u64::from(!is_read && entry.kind == Some(FileKind::Regular));
@@ -203,6 +219,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         entry: Option<(Ino, &[u8])>,
         tasks: &mut Vec<Task>,
     ) -> io::Result<bool> {
+        let says = self.says.take();
         if let Err(error) = self.volume.hold(ino, 1) {
             if self.volume.geometry().is_nid(ino) {
                 self.seen.insert(ino);
@@ -212,7 +229,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         let attr = self.volume.getattr(ino);
         let brought = match attr {
-            Ok(attr) => self.held(attr, at, entry, tasks),
+            Ok(attr) => self.held(attr, at, (entry, says), tasks),
             Err(error) => self.pass(&at, Some(ino), Err(io::Error::other(error))).map(drop),
         };
         self.volume.release(ino, 1);
@@ -223,7 +240,7 @@ impl<'v, S: Sink> Walk<'v, S> {
         &mut self,
         attr: Attr,
         at: Place,
-        entry: Option<(Ino, &[u8])>,
+        (entry, says): (Option<(Ino, &[u8])>, Option<FileKind>),
         tasks: &mut Vec<Task>,
     ) -> io::Result<()> {
         let ino = attr.ino;
@@ -233,6 +250,9 @@ impl<'v, S: Sink> Walk<'v, S> {
             older.met = true;
             let reason = older.reason.clone();
             self.fail(&at, Some(ino), reason);
+        }
+        if self.is_of_other_kind(&attr, says, &at) {
+            return Ok(());
         }
         if attr.kind == FileKind::Directory {
             return self.directory(attr, at, is_new.then_some(told), tasks);
@@ -378,7 +398,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             }
             Err(error) => first = Some(error.to_string()),
         }
-        if self.cuts.get(&ino).is_some_and(|cuts| cuts.iter().any(|cut| cut.pages.is_none())) {
+        if self.lacks_attributes(ino) {
             first.get_or_insert("they are damaged".into());
         }
         let of_nobody = [attr.uid, attr.gid].contains(&u32::MAX);
@@ -440,20 +460,6 @@ impl<'v, S: Sink> Walk<'v, S> {
         }
         self.fail(at, Some(ino), error.to_string());
         Ok(None)
-    }
-
-    /// Adds what a repair has cut off a file, within its size.
-    fn add_cuts(&mut self, ino: Ino, lost: &mut Lost, reason: &mut Option<String>) {
-        const PAGE: u64 = medfs_format::BLOCK_SIZE as u64;
-        let Some(cuts) = self.cuts.get(&ino) else { return };
-        let size = self.volume.getattr(ino).map_or(0, |attr| attr.size);
-        for pages in cuts.iter().filter_map(|cut| cut.pages.as_ref()) {
-            let bytes = pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE).min(size);
-            if bytes.start < bytes.end {
-                reason.get_or_insert("the nodes that lead there are damaged".into());
-                lost.add(bytes);
-            }
-        }
     }
 
     fn special(&mut self, at: &Place, meta: &Meta) -> io::Result<bool> {

@@ -19,7 +19,7 @@ use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, read_block};
 use medfs_format::BLOCK_SIZE;
 use medfs_rescue::salvage::{self, SalvageError};
-use medfs_rescue::{Failure, Lost, Outcome, Place, SHORT, Walk, doubt};
+use medfs_rescue::{Failure, Lost, Outcome, Place, Walk, doubt};
 use medfs_transfer::{Held, HostDir};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Write};
@@ -383,7 +383,10 @@ fn to_stdout(volume: &Volume, image: &Path, sources: &[PathBuf], keeper: &mut Ke
             );
         }
         let path = source.as_os_str().as_bytes();
-        let doubt = held.entry().and_then(|(dir, name)| doubt::of(volume, &held.attr, dir, name, true));
+        let doubt = held.entry().and_then(|(dir, name)| {
+            let of_kind = || doubt::of_kind(&held.attr, doubt::kind_in(volume, dir, name));
+            doubt::of(volume, &held.attr, dir, name, true).or_else(of_kind)
+        });
         let is_doubted = doubt.is_some();
         if let Some(reason) = doubt {
             let (path, ino, lost) = (path.to_vec(), Some(held.ino()), Lost::default());
@@ -403,8 +406,8 @@ fn to_stdout(volume: &Volume, image: &Path, sources: &[PathBuf], keeper: &mut Ke
             written.is_ok()
         })?;
         written?;
-        if lost.bytes == 0 && PastDamage::of(volume).blocks_missing(held.ino())? > 0 {
-            reason = Some(SHORT.to_owned());
+        if lost.bytes == 0 {
+            reason = doubt::of_content(volume, held.ino());
         }
         out.write(held.attr.size, &[])?;
         out.out.flush()?;
