@@ -81,7 +81,7 @@ enum Task {
 impl<'v, S: Sink> Walk<'v, S> {
     /// A walk that has brought nothing yet.
     pub fn new(volume: &'v Volume, sink: S) -> Walk<'v, S> {
-        let (seen, links, cuts) = (Seen::default(), HashMap::new(), HashMap::new());
+        let (seen, links, cuts, says) = (Seen::default(), HashMap::new(), HashMap::new(), None);
         let past = PastDamage::of(volume);
         let mut outcome = Outcome::default();
         let mut older = BTreeMap::new();
@@ -91,19 +91,7 @@ impl<'v, S: Sink> Walk<'v, S> {
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
-        Walk {
-            volume,
-            past,
-            sink,
-            outcome,
-            seen,
-            links,
-            cuts,
-            older,
-            homes: None,
-            is_gap_told: false,
-            says: None,
-        }
+        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None, is_gap_told: false, says }
     }
 
     /// Tells what a repair has cut off the files of the volume.
