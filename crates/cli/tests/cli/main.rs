@@ -20,6 +20,7 @@ mod fstab;
 mod full;
 mod full_sqlite;
 mod install;
+mod kinds;
 mod lab;
 mod lost;
 mod messages;

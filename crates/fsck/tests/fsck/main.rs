@@ -13,6 +13,7 @@ mod compact;
 mod deltas;
 mod dump;
 mod faults;
+mod fields;
 mod interrupted;
 mod junk;
 mod kinds;

@@ -1,0 +1,190 @@
+//! Fields that no checksum covers: sizes, extended attributes, entries of directories that ignore case, and the mark of
+//! encryption. One bit comes back, and what none explains is told before a repair settles it.
+
+use crate::common::{Bed, META, load};
+use crate::medium::{ino, node_addr, opened, repaired};
+use crate::torn::costs_nothing;
+use medfs::{FileKind, Files, Ino, NewFile, Volume, XattrMode};
+use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::Block;
+use medfs_format::node::RawInode;
+use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
+use medfs_fsck::inject::{self, Target};
+use medfs_fsck::{Code, Losses};
+use medfs_testkit::images::formatted;
+use std::sync::Arc;
+
+const PLAIN: &str = "";
+
+/// A plain volume with a file that this fills.
+fn with_file(fill: impl FnOnce(&Volume, Ino)) -> (MemDevice, Ino) {
+    let dev = Arc::new(formatted(128, PLAIN).snapshot());
+    let v = opened(dev.clone());
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let ino = v.create(v.root(), b"file", &new).expect("create").ino;
+    fill(&v, ino);
+    v.release(ino, 1);
+    v.close().expect("closed");
+    drop(v);
+    (dev.snapshot(), ino)
+}
+
+/// The same, with a file of this content.
+fn with_content(content: &[u8]) -> (MemDevice, Ino) {
+    with_file(|v, ino| assert_eq!(v.write(ino, 0, content).expect("write"), content.len()))
+}
+
+/// A copy with another inode block of a file.
+fn changed(dev: &MemDevice, ino: Ino, change: impl FnOnce(&mut Block)) -> MemDevice {
+    let dev = dev.snapshot();
+    let at = node_addr(&dev, ino);
+    let mut block = read_block(&dev, at).expect("memory");
+    change(&mut block);
+    dev.write(at, &[&block], META).expect("memory");
+    dev
+}
+
+fn with_size(dev: &MemDevice, ino: Ino, size: u64) -> MemDevice {
+    changed(dev, ino, |block| block.view_mut::<RawInode>().i_size = size.into())
+}
+
+fn size_of(dev: &MemDevice, ino: Ino) -> u64 {
+    let block = read_block(dev, node_addr(dev, ino)).expect("memory");
+    block.view::<RawInode>().i_size.get()
+}
+
+fn doubted(count: u64) -> Losses {
+    Losses { doubted: count, ..Losses::default() }
+}
+
+#[test]
+fn a_size_that_lost_a_bit_comes_back() {
+    let size: u64 = 5 << 20 | 1 << 16 | 3 << 13 | 100;
+    let (dev, ino) = with_content(&vec![b'x'; size as usize]);
+    for bit in [13, 16, 22] {
+        let dev = with_size(&dev, ino, size ^ 1 << bit);
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("bit {bit}"));
+        assert!(mended.before.has(Code::InodeField), "{:?}", mended.before.findings);
+        assert_eq!(size_of(&dev, ino), size);
+    }
+    // What no bit explains stays, and is told.
+    let dev = with_size(&dev, ino, 12_345);
+    let mended = repaired(&dev);
+    assert_eq!(mended.before.losses, doubted(1), "{:?}", mended.before.findings);
+    assert_eq!((mended.after.findings, size_of(&dev, ino)), (vec![], 12_345));
+}
+
+#[test]
+fn a_size_that_no_file_has_becomes_one_up_to_the_last_page() {
+    let size: usize = 5 << 20;
+    let (dev, ino) = with_content(&vec![b'x'; size]);
+    for junk in [1 << 62, u64::MAX, 0x6D6D_6D6D_6D6D_6D6D] {
+        let dev = with_size(&dev, ino, junk);
+        let mended = repaired(&dev);
+        assert_eq!(mended.before.losses, doubted(1), "{junk:#x}: {:?}", mended.before.findings);
+        assert_eq!((mended.after.findings, size_of(&dev, ino)), (vec![], size as u64), "{junk:#x}");
+    }
+    let dev = with_size(&dev, ino, size as u64 | 1 << 53);
+    costs_nothing(&repaired(&dev), "one bit");
+    assert_eq!(size_of(&dev, ino), size as u64);
+}
+
+#[test]
+fn the_size_of_inline_content_loses_the_bit_that_does_not_fit() {
+    let (dev, ino) = with_content(b"eleven byte");
+    for bit in [12, 20, 40, 63] {
+        let dev = with_size(&dev, ino, 11 | 1 << bit);
+        costs_nothing(&repaired(&dev), &format!("bit {bit}"));
+        assert_eq!(size_of(&dev, ino), 11);
+    }
+    let dev = with_size(&dev, ino, 0x1234_5678);
+    let mended = repaired(&dev);
+    assert_eq!(mended.before.losses, doubted(1), "{:?}", mended.before.findings);
+    assert_eq!(mended.after.findings, []);
+}
+
+/// Where the attributes of an inode begin.
+fn attributes(block: &Block) -> usize {
+    let magic = XATTR_MAGIC.to_le_bytes();
+    block.0.windows(4).position(|bytes| bytes == magic).expect("in the inode")
+}
+
+#[test]
+fn junk_in_place_of_attributes_costs_them() {
+    let (dev, ino) =
+        with_file(|v, ino| v.setxattr(ino, b"user.a", b"value", XattrMode::Set).expect("an attribute"));
+    let dev = changed(&dev, ino, |block| {
+        let start = attributes(block);
+        block.0[start..start + 200]
+            .iter_mut()
+            .enumerate()
+            .for_each(|(at, byte)| *byte = (at as u8).wrapping_mul(7) | 1);
+    });
+    let mended = repaired(&dev);
+    let expected = Losses { attributes: 1, ..Losses::default() };
+    assert_eq!(mended.before.losses, expected, "{:?}", mended.before.findings);
+    assert!(mended.before.has(Code::Xattr) && mended.after.findings.is_empty());
+}
+
+#[test]
+fn the_length_of_the_name_of_an_attribute_comes_back() {
+    let name = b"trusted.a";
+    let (dev, ino) = with_file(|v, ino| {
+        v.setxattr(ino, name, b"b", XattrMode::Set).expect("an attribute");
+        v.setxattr(ino, b"trusted.other", b"more", XattrMode::Set).expect("an attribute");
+    });
+    for bit in [2, 4] {
+        let dev = changed(&dev, ino, |block| {
+            let entry = attributes(block) + HEADER_SIZE;
+            block.0[entry + 1] ^= 1 << bit;
+        });
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("bit {bit}"));
+        assert!(mended.before.has(Code::Xattr), "{:?}", mended.before.findings);
+        let v = opened(Arc::new(dev));
+        assert_eq!(v.getxattr(ino, name).expect("it is there"), b"b");
+        assert_eq!(v.getxattr(ino, b"trusted.other").expect("it is there"), b"more");
+    }
+}
+
+#[test]
+fn names_in_a_directory_that_ignores_case_are_judged_as_plain_ones() {
+    let bed = Bed::new();
+    let whole = load(&bed.filled("folded.img", &["-C", "utf8", "-O", "casefold"]));
+    inject::set(&whole, &Target::Inode(3), "i_flags", 0x4000_0000).expect("set");
+    let small = ino(&whole, "small");
+    let changes = [("name_len", 133, Code::DentryLength), ("hash_code", 7, Code::DentryHash)];
+    for (field, value, code) in changes {
+        let dev = whole.snapshot();
+        inject::set(&dev, &Target::Dentry(3, b"small"), field, value).expect("set");
+        let mended = repaired(&dev);
+        costs_nothing(&mended, field);
+        assert!(mended.before.has(code), "{field}: {:?}", mended.before.findings);
+        assert_eq!(ino(&dev, "small"), small, "{field}");
+        bed.judge(&dev).unwrap_or_else(|e| panic!("{field}: {e}"));
+    }
+}
+
+#[test]
+fn the_length_of_a_plain_name_comes_back() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("length.img", &[]));
+    let small = ino(&dev, "small");
+    inject::set(&dev, &Target::Dentry(3, b"small"), "name_len", 133).expect("set");
+    let mended = repaired(&dev);
+    costs_nothing(&mended, "name_len");
+    assert_eq!(ino(&dev, "small"), small);
+    bed.judge(&dev).unwrap();
+}
+
+#[test]
+fn a_file_without_a_context_is_not_encrypted() {
+    let bed = Bed::new();
+    let dev = load(&bed.filled("context.img", &["-O", "encrypt"]));
+    inject::set(&dev, &Target::Inode(ino(&dev, "direct")), "i_advise", 4).expect("set");
+    let mended = repaired(&dev);
+    costs_nothing(&mended, "i_advise");
+    assert!(mended.before.has(Code::InodeField), "{:?}", mended.before.findings);
+    bed.judge(&dev).unwrap();
+}
