@@ -18,6 +18,7 @@ use crate::names::own_name;
 use crate::slots::has_no_addresses;
 use crate::space::{Kind, is_of_slot, recorded};
 use crate::strays::lead_back;
+use crate::{cluster_size, division};
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::flip::Bit;
@@ -205,6 +206,8 @@ impl Judgement<'_> {
     ) -> io::Result<Sense> {
         let before = block.view::<RawInode>().clone();
         let mut inode = Box::new(before.clone());
+        division::settle(self, ino, &mut inode, place)?;
+        cluster_size::settle(self, ino, &mut inode, place)?;
         self.restore_extra(ino, &mut inode, place);
         let doubtful = self.rules.is_doubtful(&inode);
         let kind = FileKind::from_mode(inode.i_mode.get());

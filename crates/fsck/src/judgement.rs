@@ -3,6 +3,7 @@
 //! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`])
 //! goes on to what a structure names.
 
+use crate::division::Usual;
 use crate::finding::{Code, Cuts, Findings, Losses, LostFile, Reverted};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
@@ -56,6 +57,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) short: BTreeSet<Ino>,
     /// Files and directories that are kept as they read, though the checksum of their inode is wrong.
     pub(crate) doubted: BTreeSet<Ino>,
+    /// How the first inodes of the volume divide their slots, once that was wanted.
+    pub(crate) usual: Option<Usual>,
 }
 
 impl<'d> Judgement<'d> {
@@ -84,6 +87,7 @@ impl<'d> Judgement<'d> {
             reverted: BTreeMap::new(),
             short: BTreeSet::new(),
             doubted: BTreeSet::new(),
+            usual: None,
         }
     }
 

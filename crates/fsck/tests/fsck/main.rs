@@ -11,6 +11,7 @@ mod clusters;
 mod collisions;
 mod compact;
 mod deltas;
+mod division;
 mod dump;
 mod faults;
 mod fields;

@@ -1,0 +1,483 @@
+//! How an inode without a checksum divides its slots: extra attributes, addresses or content, inline attributes.
+//!
+//! One flipped bit in the fields that decide it moves all behind them, and nothing else of the inode tells. The
+//! summaries of its blocks do, and the magic of the attributes, the entry `.` of a directory, what lies behind the end
+//! of a file, and what the other inodes of the volume have.
+//!
+//! Invariant: a division that nothing contradicts stays. Another one is taken only where one bit makes it of the one
+//! that was read, and where it alone agrees with all of this.
+
+use crate::evidence::doubt;
+use crate::finding::Code;
+use crate::judgement::Judgement;
+use crate::slots::{has_blank_head, has_no_addresses};
+use crate::space::{Kind, is_of_slot, recorded};
+use medfs_format::dentry::{Area, AreaLayout};
+use medfs_format::node::{
+    Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts, RawDirectNode,
+    RawInode, Slots,
+};
+use medfs_format::superblock::Feature;
+use medfs_format::weigh::{Wanted, ask_inodes};
+use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
+use medfs_format::{BLOCK_SIZE, Ino, NULL_ADDR, is_block};
+use std::io;
+use zerocopy::IntoBytes;
+
+/// What the first inodes of a volume have, where all of them but one at most have the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usual {
+    /// Bytes of their extra attributes; 0 where they have none.
+    extra: Option<u16>,
+    /// Slots of the inline attributes of regular files.
+    xattr: Option<usize>,
+}
+
+/// What speaks of the division of one inode.
+struct Scene {
+    ino: Ino,
+    flexible: bool,
+    /// Whether inodes of the volume may have extra attributes, and whether all must.
+    may_have_extra: bool,
+    needs_extra: bool,
+    usual: Usual,
+    /// Slots, by their numbers from the first of all, that name blocks in use whose summaries name the inode, each with
+    /// the slot in the summary.
+    own: Vec<(usize, usize)>,
+    /// Slots that hold neither an address nor a mark.
+    strange: Vec<usize>,
+    /// The size of the attributes that holes show, in slots.
+    hole: Option<usize>,
+}
+
+/// Sets the division of an inode's slots right, with a finding, where what is known of it contradicts it.
+pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, place: &str) -> io::Result<()> {
+    let (kind, inline) = (FileKind::from_mode(inode.i_mode.get()), inode.inline());
+    let is_possible = match kind {
+        None => false,
+        Some(FileKind::Directory) => !inline.contains(Inline::DATA),
+        Some(FileKind::Regular | FileKind::Symlink) => !inline.contains(Inline::DENTRY),
+        Some(_) => !inline.intersects(Inline::DATA | Inline::DENTRY),
+    };
+    if j.rules.seed.is_some() || !is_possible || has_blank_head(inode) {
+        return Ok(());
+    }
+    let mut scene = Scene::of(j, ino)?;
+    let is_sound = scene.ends_agree(j, inode)? && !scene.contradicts(inode, false);
+    if !is_sound {
+        scene.ask(j, inode)?;
+    }
+    scene.hole = scene.hole_of(j, inode)?;
+    let contradicted = (!is_sound && scene.contradicts(inode, false)) || scene.hole.is_some();
+    let may_be_moved = !contradicted && scene.may_be_moved(inode);
+    if !contradicted && !may_be_moved {
+        return Ok(());
+    }
+    let mut fitting = scene.candidates(inode);
+    if may_be_moved {
+        fitting.retain(|other| scene.has_usual_extra(other));
+    }
+    if let Some(right) = scene.choose(&fitting) {
+        let text = format!("{place}: inode {ino}: {}", told(inode, &right));
+        j.findings.add(Code::InodeField, text);
+        *inode = *right;
+    } else if contradicted && scene.costs(inode) {
+        let text = format!(
+            "{place}: inode {ino}: its blocks or the other inodes of the volume contradict the division of its slots ({})",
+            divided(inode)
+        );
+        j.findings.add(Code::InodeField, text);
+        scene.take_usual_extra(inode);
+        doubt(j, ino);
+    }
+    Ok(())
+}
+
+/// What the first inodes of the volume have, asked for once.
+fn usual(j: &mut Judgement<'_>) -> io::Result<Usual> {
+    if let Some(usual) = j.usual {
+        return Ok(usual);
+    }
+    let (flexible, root) = (j.rules.flexible(), j.image.g.root_ino);
+    // That of the root is of who made the volume, the others' of who filled it.
+    let (mut extras, mut others, mut xattrs) = (Vec::new(), Vec::new(), Vec::new());
+    let g = j.image.g.clone();
+    let image = &mut j.image;
+    let mut read = |wanted| {
+        Ok::<_, io::Error>(vec![match wanted {
+            Wanted::Nat(index) => image.nat_block(index)?.0,
+            Wanted::Node(addr) => image.cache.read(addr)?,
+        }])
+    };
+    ask_inodes(&g, &mut read, &mut |ino, inode| {
+        let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
+        extras.push(extra);
+        if ino != root {
+            others.push(extra);
+        }
+        let is_file = ino != root && FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
+        if let Some(slots) = inode.possible_slots(flexible).filter(|_| is_file) {
+            xattrs.push(slots.inline_xattr);
+        }
+    })?;
+    let has_extra = j.rules.features.contains(Feature::EXTRA_ATTR);
+    let extra = if has_extra { most(&extras).or_else(|| most(&others)) } else { Some(0) };
+    // With deltas the area depends on the file's size.
+    let xattr = if j.image.raw_sb().is_delta_volume() { None } else { most(&xattrs) };
+    let found = Usual { extra, xattr };
+    j.usual = Some(found);
+    Ok(found)
+}
+
+/// The value that all have but one at most; of two, both.
+fn most<T: Copy + Eq>(seen: &[T]) -> Option<T> {
+    let count = |value: T| seen.iter().filter(|other| **other == value).count();
+    let value = *seen.iter().max_by_key(|value| count(**value))?;
+    let with = count(value);
+    (with >= 2 && seen.len() - with <= 1).then_some(value)
+}
+
+impl Scene {
+    fn of(j: &mut Judgement<'_>, ino: Ino) -> io::Result<Scene> {
+        Ok(Scene {
+            ino,
+            flexible: j.rules.flexible(),
+            may_have_extra: j.rules.features.contains(Feature::EXTRA_ATTR),
+            needs_extra: j.rules.layouts == Layouts::Flexible,
+            usual: usual(j)?,
+            own: Vec::new(),
+            strange: Vec::new(),
+            hole: None,
+        })
+    }
+
+    /// The division of the slots, where it can be one of this volume.
+    fn slots(&self, inode: &RawInode) -> Option<Slots> {
+        let has_extra = inode.extra().is_some();
+        if (has_extra && !self.may_have_extra) || (!has_extra && self.needs_extra) {
+            return None;
+        }
+        let least = if inode.inline().contains(Inline::XATTR) { HEADER_SIZE / 4 } else { 0 };
+        inode.possible_slots(self.flexible).filter(|slots| slots.inline_xattr >= least)
+    }
+
+    fn has_usual_extra(&self, inode: &RawInode) -> bool {
+        let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
+        self.usual.extra == Some(extra)
+    }
+
+    /// Whether the first and the last block that an inode names are those of their slots.
+    fn ends_agree(&self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
+        let Some(slots) = self.slots(inode) else { return Ok(false) };
+        if has_no_addresses(inode) {
+            return Ok(true);
+        }
+        let end = slots.extra + slots.area();
+        let area = inode.i_addr[end..].iter().map(|word| word.get());
+        if area.clone().next() != Some(XATTR_MAGIC) && area.clone().any(|word| j.image.g.in_main(word)) {
+            return Ok(false);
+        }
+        let named: Vec<(usize, u32)> = inode.i_addr[slots.extra..end]
+            .iter()
+            .map(|addr| addr.get())
+            .enumerate()
+            .filter(|(_, addr)| j.image.g.in_main(*addr))
+            .collect();
+        for &(slot, addr) in named.first().into_iter().chain(named.last()) {
+            if !is_of_slot(&mut j.image, addr, self.ino, slot)? {
+                return Ok(false);
+            }
+        }
+        Ok(!named.is_empty() || self.has_usual_extra(inode) || !inode.has_nodes())
+    }
+
+    /// Asks the summaries of all that the slots may name.
+    fn ask(&mut self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<()> {
+        if has_no_addresses(inode) {
+            return Ok(());
+        }
+        for (slot, addr) in inode.i_addr.iter().map(|addr| addr.get()).enumerate() {
+            if !is_block(addr) {
+                continue;
+            }
+            if !j.image.g.in_main(addr) {
+                self.strange.push(slot);
+                continue;
+            }
+            let Some(summary) = recorded(&mut j.image, addr, Kind::Data)? else { continue };
+            if summary.nid.get() == self.ino && j.image.is_valid(addr)? {
+                self.own.push((slot, summary.ofs_in_node.get().into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something speaks against the division of an inode. `is_other`: it is not the one that was read.
+    fn contradicts(&self, inode: &RawInode, is_other: bool) -> bool {
+        let Some(slots) = self.slots(inode) else { return true };
+        if self.hole.is_some_and(|size| size != slots.inline_xattr) {
+            return true;
+        }
+        let end = DEF_ADDRS_PER_INODE - slots.inline_xattr;
+        let area = &inode.i_addr[end..];
+        let begins = area.first().is_some_and(|word| word.get() == XATTR_MAGIC);
+        let is_flagged = inode.inline().contains(Inline::XATTR);
+        let is_used = area.iter().any(|word| word.get() != 0);
+        let is_junk = is_used && !begins && (is_flagged || (is_other && !has_no_addresses(inode)));
+        if is_junk || (begins && !is_flagged) || self.has_lost_flag(inode) {
+            return true;
+        }
+        let is_strict = is_other || !self.has_usual_extra(inode);
+        let inline = inode.inline();
+        if inline.contains(Inline::DENTRY) {
+            return !inline.contains(Inline::DOTS) && !self.begins_with_dot(inode, slots);
+        }
+        if inline.contains(Inline::DATA) {
+            return !is_content(inode, slots, is_strict);
+        }
+        if has_no_addresses(inode) {
+            let behind = &inode.i_addr[slots.extra + 2..end];
+            return is_strict && !(fields_fit(inode) && behind.iter().all(|word| word.get() == 0));
+        }
+        let is_magic = |word: &zerocopy::little_endian::U32| word.get() == XATTR_MAGIC;
+        self.denies_addresses(slots, end, is_other, is_strict)
+            || inode.i_addr[slots.extra..end].iter().any(is_magic)
+    }
+
+    /// Whether an inode says that it has no extra attributes, and begins with the size of all others'.
+    fn has_lost_flag(&self, inode: &RawInode) -> bool {
+        let first = inode.i_addr[0].get() & 0xffff;
+        inode.extra().is_none()
+            && first != 0
+            && self.usual.extra.is_some_and(|usual| first == u32::from(usual))
+    }
+
+    /// Whether addresses speak against the slots that they would have.
+    fn denies_addresses(&self, slots: Slots, end: usize, is_other: bool, is_strict: bool) -> bool {
+        let moved = self.own.iter().filter(|(slot, own)| *slot != slots.extra + own).count();
+        let inside = self.own.iter().any(|(slot, own)| *slot >= end && *slot == slots.extra + own);
+        let is_moved = match is_other {
+            true => moved * 8 > self.own.len(),
+            // A single block may as well have a wrong summary.
+            false => is_strict && moved * 2 > self.own.len() && (moved > 1 || self.usual.extra.is_some()),
+        };
+        let is_strange = is_other && self.strange.iter().any(|slot| (slots.extra..end).contains(slot));
+        is_moved || inside || is_strange
+    }
+
+    /// Whether inline entries begin with `.`, which names the directory.
+    fn begins_with_dot(&self, inode: &RawInode, slots: Slots) -> bool {
+        let bytes = &inode.as_bytes()[slots.inline_content_range()];
+        let layout = AreaLayout::inline(bytes.len());
+        if layout.slots == 0 {
+            return false;
+        }
+        let area = Area::new(layout, bytes);
+        area.in_use(0) && area.entry(0, self.ino.into()).is_ok_and(|e| e.name == b"." && e.ino == self.ino)
+    }
+
+    /// Whether a division that nothing contradicts has fewer extra attributes than all others, and its content is more
+    /// likely so moved than written.
+    fn may_be_moved(&self, inode: &RawInode) -> bool {
+        let (Some(slots), Some(usual)) = (self.slots(inode), self.usual.extra) else { return false };
+        let size = slots.extra as u16 * 4;
+        let is_inline = inode.inline().contains(Inline::DATA);
+        let has_nodes = !has_no_addresses(inode) && inode.has_nodes() && self.own.is_empty();
+        let content = &inode.i_addr[slots.extra + 1..];
+        let holds = is_inline && content.iter().any(|word| word.get() != 0);
+        (holds && size < usual || has_nodes && !self.is_told(inode, slots)) && size != usual
+    }
+
+    /// Whether the slots of an inode hold an address at all: then the summaries decide.
+    fn is_told(&self, inode: &RawInode, slots: Slots) -> bool {
+        inode.i_addr[slots.extra..slots.extra + slots.area()].iter().any(|addr| is_block(addr.get()))
+    }
+
+    /// The size of the attributes where the last slots for addresses are holes, just as many as an area of that size
+    /// has, and the pages behind them are not.
+    fn hole_of(&self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<usize>> {
+        let Some(slots) = self.slots(inode) else { return Ok(None) };
+        if has_no_addresses(inode) || !inode.has_nodes() || j.image.raw_sb().is_delta_volume() {
+            return Ok(None);
+        }
+        let addrs = &inode.i_addr[slots.extra..slots.extra + slots.area()];
+        let holes = addrs.iter().rev().take_while(|addr| addr.get() == NULL_ADDR).count();
+        if holes == 0 || holes == addrs.len() {
+            return Ok(None);
+        }
+        let was = slots.inline_xattr;
+        let is_hole = |size: &usize| {
+            *size > was
+                && (size - was..size - was + slots.cluster).contains(&holes)
+                && self.usual.xattr != Some(was)
+        };
+        let found = match self.flexible {
+            true => (0..10).map(|bit| was ^ 1 << bit).find(is_hole),
+            false => Some(DEFAULT_INLINE_XATTR_ADDRS).filter(is_hole),
+        };
+        let Some(size) = found else { return Ok(None) };
+        if !first_below(j, inode)? {
+            return Ok(None);
+        }
+        let is_shown = self.usual.xattr == Some(size) || ends_behind(j, inode, (size - was) as u64)?;
+        Ok(is_shown.then_some(size))
+    }
+
+    /// The inodes that one flipped bit makes of this one, and that nothing contradicts.
+    fn candidates(&self, inode: &RawInode) -> Vec<RawInode> {
+        let mut all = Vec::new();
+        for flag in [Inline::XATTR, Inline::EXTRA_ATTR] {
+            let mut other = inode.clone();
+            other.i_inline ^= flag.bits();
+            all.push(other);
+        }
+        let bits = match self.flexible {
+            _ if inode.extra().is_none() => 0,
+            true => 32,
+            false => 16,
+        };
+        for bit in 0..bits {
+            let mut other = inode.clone();
+            other.i_addr[0] = (inode.i_addr[0].get() ^ 1 << bit).into();
+            all.push(other);
+        }
+        let was = self.slots(inode);
+        all.retain(|other| {
+            let (Some(was), Some(is)) = (was, self.slots(other)) else { return self.slots(other).is_some() };
+            // What all others have too was not flipped.
+            let leaves_extra = is.extra != was.extra && self.has_usual_extra(inode);
+            let leaves_xattr = self.flexible
+                && is.inline_xattr != was.inline_xattr
+                && self.usual.xattr == Some(was.inline_xattr);
+            !(leaves_extra || leaves_xattr) && self.may_expose(other, was, is)
+        });
+        all.retain(|other| !self.contradicts(other, true));
+        all
+    }
+
+    /// Whether the slots that a smaller area of attributes leaves to addresses hold some of the inode's, and no others,
+    /// or the attributes begin behind them.
+    fn may_expose(&self, other: &RawInode, was: Slots, is: Slots) -> bool {
+        if has_no_addresses(other) || is.inline_xattr >= was.inline_xattr {
+            return true;
+        }
+        let end = DEF_ADDRS_PER_INODE - is.inline_xattr;
+        let exposed = DEF_ADDRS_PER_INODE - was.inline_xattr..end;
+        let begins = other.i_addr.get(end).is_some_and(|word| word.get() == XATTR_MAGIC);
+        let is_own = |at: &usize| self.own.iter().any(|(slot, own)| slot == at && *slot == is.extra + own);
+        let named = exposed.filter(|at| is_block(other.i_addr[*at].get()));
+        let (own, others): (Vec<usize>, Vec<usize>) = named.partition(is_own);
+        others.is_empty() && (begins || !own.is_empty())
+    }
+
+    /// The one of several divisions that more speaks for.
+    fn choose(&self, fitting: &[RawInode]) -> Option<Box<RawInode>> {
+        let last = self.own.iter().map(|(slot, _)| *slot).max();
+        let end = |slots: Slots| DEF_ADDRS_PER_INODE - slots.inline_xattr;
+        let is_usual = |inode: &RawInode, slots: Slots| {
+            let has_xattr = self.usual.xattr.is_none_or(|usual| usual == slots.inline_xattr);
+            has_xattr && (self.usual.extra.is_none() || self.has_usual_extra(inode))
+        };
+        let begins = |inode: &RawInode, slots: Slots| {
+            inode.i_addr.get(end(slots)).is_some_and(|w| w.get() == XATTR_MAGIC)
+        };
+        let is_full =
+            |inode: &RawInode, slots: Slots| inode.has_nodes() && last.is_some_and(|l| l + 1 == end(slots));
+        let speaks: [&dyn Fn(&RawInode, Slots) -> bool; 4] = [&|_, _| true, &is_usual, &begins, &is_full];
+        speaks.into_iter().find_map(|speaks| {
+            let mut with =
+                fitting.iter().filter(|&inode| self.slots(inode).is_some_and(|slots| speaks(inode, slots)));
+            let first = with.next()?;
+            with.next().is_none().then(|| Box::new(first.clone()))
+        })
+    }
+
+    /// Takes the size that others have for one that cannot be.
+    fn take_usual_extra(&self, inode: &mut RawInode) {
+        if let (Some(extra), Some(usual)) = (inode.extra_mut(), self.usual.extra)
+            && !extra.has_possible_size()
+        {
+            extra.i_extra_isize = usual.into();
+        }
+    }
+
+    /// Whether a division that is contradicted, and stays, moves content or takes blocks from it.
+    fn costs(&self, inode: &RawInode) -> bool {
+        let Some(slots) = self.slots(inode) else { return inode.extra().is_some() && self.may_have_extra };
+        let end = DEF_ADDRS_PER_INODE - slots.inline_xattr;
+        !has_no_addresses(inode) && self.denies_addresses(slots, end, false, !self.has_usual_extra(inode))
+    }
+}
+
+/// Whether the first node below an inode begins with a block.
+fn first_below(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
+    let nid = inode.i_nid[0].get();
+    if !j.image.g.is_nid(nid) {
+        return Ok(false);
+    }
+    let addr = j.image.nat(nid)?.block_addr.get();
+    if !j.image.g.in_main(addr) {
+        return Ok(false);
+    }
+    Ok(j.image.cache.get(addr)?.view::<RawDirectNode>().addr[0].get() != NULL_ADDR)
+}
+
+/// Whether some of the first pages behind the end of a file are there, of one that does not keep its size.
+fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Result<bool> {
+    if inode.advise().contains(Advise::KEEP_SIZE) {
+        return Ok(false);
+    }
+    let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64);
+    for page in end..end.saturating_add(pages) {
+        if is_block(j.image.address(inode, page)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether what is in an inode is as the content of a file so divided; `is_strict`: in all that can be told.
+fn is_content(inode: &RawInode, slots: Slots, is_strict: bool) -> bool {
+    let bytes = &inode.as_bytes()[slots.inline_content_range()];
+    let Some(behind) = usize::try_from(inode.i_size.get()).ok().and_then(|size| bytes.get(size..)) else {
+        return false;
+    };
+    let magic = XATTR_MAGIC.to_le_bytes();
+    let at = DEFAULT_INLINE_XATTR_ADDRS * 4;
+    // The attributes of a file that has lost the mark of them.
+    let has_list =
+        slots.inline_xattr == 0 && behind.len() >= at && behind[behind.len() - at..].starts_with(&magic);
+    let is_zero = || behind.iter().all(|byte| *byte == 0);
+    !has_list && (!is_strict || (inode.i_addr[slots.extra].get() == 0 && fields_fit(inode) && is_zero()))
+}
+
+/// Whether the extra attributes that an inode has can be such, on a volume without checksums.
+fn fields_fit(inode: &RawInode) -> bool {
+    let Some(extra) = inode.extra() else { return true };
+    let has = |end: usize| inode.extra_fits(end);
+    (!has(12) || extra.i_inode_checksum.get() == 0)
+        && (!has(20) || extra.i_crtime.get() < 1 << 34)
+        && (!has(24) || extra.i_crtime_nsec.get() < 1_000_000_000)
+        && (!has(32) || extra.i_compr_blocks.get() <= inode.i_blocks.get())
+        && (!has(36) || (extra.i_compress_algorithm < 8 && extra.i_log_cluster_size < 16))
+}
+
+/// How an inode says that its slots are divided.
+fn divided(inode: &RawInode) -> String {
+    let sizes = inode.extra().map_or(String::new(), |extra| {
+        format!(", i_extra_isize {}, i_inline_xattr_size {}", extra.i_extra_isize, extra.i_inline_xattr_size)
+    });
+    format!("i_inline {:#04x}{sizes}", inode.i_inline)
+}
+
+/// What a finding says of a bit that is turned back.
+fn told(was: &RawInode, right: &RawInode) -> String {
+    let says = "but its blocks, its content or the other inodes of the volume say";
+    let word = |inode: &RawInode| inode.i_addr[0].get();
+    let (was, right, name) = match word(was) ^ word(right) {
+        0 => return format!("i_inline {:#04x}, {says} {:#04x}", was.i_inline, right.i_inline),
+        bits if bits >> 16 == 0 => (word(was) & 0xffff, word(right) & 0xffff, "i_extra_isize"),
+        _ => (word(was) >> 16, word(right) >> 16, "i_inline_xattr_size"),
+    };
+    format!("{name} {was}, {says} {right}")
+}
