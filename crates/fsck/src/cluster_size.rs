@@ -27,7 +27,7 @@ impl Saved {
     /// Adds the clusters of one node.
     fn add(&mut self, addrs: &[BlockAddr]) {
         for log in LOG_CLUSTER_SIZES {
-            let (pages, sum) = (1 << log, &mut self.0[usize::from(log)]);
+            let (pages, sum) = (1_usize << log, &mut self.0[usize::from(log)]);
             let clusters = addrs.chunks_exact(pages);
             let is_split = clusters.remainder().iter().any(|&addr| addr != NULL_ADDR);
             let saved: Result<u64, &str> =

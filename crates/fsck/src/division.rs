@@ -319,7 +319,7 @@ impl Scene {
         if !first_below(j, inode)? {
             return Ok(None);
         }
-        let is_shown = self.usual.xattr == Some(size) || ends_behind(j, inode, (size - was) as u64)?;
+        let is_shown = ends_behind(j, inode, (size - was) as u64, self.usual.xattr == Some(size))?;
         Ok(is_shown.then_some(size))
     }
 
@@ -422,10 +422,11 @@ fn first_below(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
     Ok(j.image.cache.get(addr)?.view::<RawDirectNode>().addr[0].get() != NULL_ADDR)
 }
 
-/// Whether some of the first pages behind the end of a file are there, of one that does not keep its size.
-fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Result<bool> {
+/// Whether the pages of a file are behind their places by as many: some of them are behind its end, or, where
+/// `is_usual`, its end does not tell.
+fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64, is_usual: bool) -> io::Result<bool> {
     if inode.advise().contains(Advise::KEEP_SIZE) {
-        return Ok(false);
+        return Ok(is_usual);
     }
     let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64);
     for page in end..end.saturating_add(pages) {
@@ -433,7 +434,7 @@ fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Resul
             return Ok(true);
         }
     }
-    Ok(false)
+    Ok(is_usual && end > 0 && !is_block(j.image.address(inode, end - 1)?))
 }
 
 /// Whether what is in an inode is as the content of a file so divided; `is_strict`: in all that can be told.

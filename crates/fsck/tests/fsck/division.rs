@@ -177,3 +177,17 @@ fn the_size_of_clusters_comes_back() {
         assert!(bytes == expected, "bit {bit}: {:?}", mended.before.findings);
     }
 }
+
+/// A file without the area that all others have, with holes where that would be, ends where its size says.
+#[test]
+fn holes_are_not_taken_for_attributes() {
+    let dev = Arc::new(volume("", "inline_xattr").0);
+    let v = mounted(dev.clone(), "noinline_xattr");
+    let ino = v.create(v.root(), b"sparse", &new(FileKind::Regular)).expect("create").ino;
+    for page in (0..873).chain(923..1000) {
+        v.write(ino, page * 4096, &[7; 4096]).expect("write");
+    }
+    v.close().expect("closed");
+    drop(v);
+    assert_eq!(checked(&*dev).findings, []);
+}
