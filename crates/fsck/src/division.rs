@@ -12,26 +12,23 @@ use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, is_of_slot, recorded};
+use crate::usual::{Usual, usual};
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::{
-    Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts, RawDirectNode,
-    RawInode, Slots,
+    ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts,
+    RawDirectNode, RawExtraAttr, RawInode, Slots,
 };
 use medfs_format::superblock::Feature;
-use medfs_format::weigh::{Wanted, ask_inodes};
 use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
-use medfs_format::{BLOCK_SIZE, Ino, NULL_ADDR, is_block};
+use medfs_format::{BLOCK_SIZE, Ino, NULL_ADDR, crc, is_block};
 use std::io;
+use std::mem::offset_of;
+use std::ops::Range;
 use zerocopy::IntoBytes;
 
-/// What the first inodes of a volume have, where all of them but one at most have the same.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Usual {
-    /// Bytes of their extra attributes; 0 where they have none.
-    extra: Option<u16>,
-    /// Slots of the inline attributes of regular files.
-    xattr: Option<usize>,
-}
+/// Where in the extra attributes the sizes are that divide the slots, and what says how the file is compressed.
+const SIZES: Range<usize> = 0..4;
+const COMPRESSION: Range<usize> = offset_of!(RawExtraAttr, i_compress_algorithm)..size_of::<RawExtraAttr>();
 
 /// What speaks of the division of one inode.
 struct Scene {
@@ -60,6 +57,9 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
         Some(_) => !inline.intersects(Inline::DATA | Inline::DENTRY),
     };
     if j.rules.seed.is_some() || !is_possible || has_blank_head(inode) {
+        return Ok(());
+    }
+    if is_sealed(j, ino, inode, place) {
         return Ok(());
     }
     let mut scene = Scene::of(j, ino)?;
@@ -93,48 +93,36 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
     Ok(())
 }
 
-/// What the first inodes of the volume have, asked for once.
-fn usual(j: &mut Judgement<'_>) -> io::Result<Usual> {
-    if let Some(usual) = j.usual {
-        return Ok(usual);
+/// Whether an inode has a right checksum all the same, as medfs gives it one wherever there is room; or has one again
+/// with a bit of its division, or of its compression, turned back. Other drivers leave zeros or an older checksum.
+fn is_sealed(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, place: &str) -> bool {
+    let stored = inode.i_addr[2].get();
+    if stored == 0 || !j.rules.features.contains(Feature::EXTRA_ATTR) {
+        return false;
     }
-    let (flexible, root) = (j.rules.flexible(), j.image.g.root_ino);
-    // That of the root is of who made the volume, the others' of who filled it.
-    let (mut extras, mut others, mut xattrs) = (Vec::new(), Vec::new(), Vec::new());
-    let g = j.image.g.clone();
-    let image = &mut j.image;
-    let mut read = |wanted| {
-        Ok::<_, io::Error>(vec![match wanted {
-            Wanted::Nat(index) => image.nat_block(index)?.0,
-            Wanted::Node(addr) => image.cache.read(addr)?,
-        }])
+    let seed = crc::chain(!0, &j.image.raw_sb().uuid);
+    if inode.extra_fits(12) && inode.checksum(seed) == stored {
+        return true;
+    }
+    let Some(bit) = inode.flipped_bit(seed) else { return false };
+    let (byte, mask) = (usize::from(bit.byte), 1_u8 << bit.bit);
+    let divides = match byte.checked_sub(ADDR_OFFSET) {
+        Some(at) => SIZES.contains(&at) || COMPRESSION.contains(&at),
+        None => {
+            byte == offset_of!(RawInode, i_inline) && (Inline::XATTR | Inline::EXTRA_ATTR).bits() & mask != 0
+        }
     };
-    ask_inodes(&g, &mut read, &mut |ino, inode| {
-        let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
-        extras.push(extra);
-        if ino != root {
-            others.push(extra);
-        }
-        let is_file = ino != root && FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
-        if let Some(slots) = inode.possible_slots(flexible).filter(|_| is_file) {
-            xattrs.push(slots.inline_xattr);
-        }
-    })?;
-    let has_extra = j.rules.features.contains(Feature::EXTRA_ATTR);
-    let extra = if has_extra { most(&extras).or_else(|| most(&others)) } else { Some(0) };
-    // With deltas the area depends on the file's size.
-    let xattr = if j.image.raw_sb().is_delta_volume() { None } else { most(&xattrs) };
-    let found = Usual { extra, xattr };
-    j.usual = Some(found);
-    Ok(found)
-}
-
-/// The value that all have but one at most; of two, both.
-fn most<T: Copy + Eq>(seen: &[T]) -> Option<T> {
-    let count = |value: T| seen.iter().filter(|other| **other == value).count();
-    let value = *seen.iter().max_by_key(|value| count(**value))?;
-    let with = count(value);
-    (with >= 2 && seen.len() - with <= 1).then_some(value)
+    if divides {
+        let was = inode.clone();
+        inode.as_mut_bytes()[byte] ^= mask;
+        let what = if COMPRESSION.contains(&byte.wrapping_sub(ADDR_OFFSET)) {
+            format!("the checksum that it has is right with {bit} (how it is compressed) flipped")
+        } else {
+            told(&was, inode)
+        };
+        j.findings.add(Code::InodeField, format!("{place}: inode {ino}: {what}"));
+    }
+    divides
 }
 
 impl Scene {
@@ -452,12 +440,11 @@ fn is_content(inode: &RawInode, slots: Slots, is_strict: bool) -> bool {
     !has_list && (!is_strict || (inode.i_addr[slots.extra].get() == 0 && fields_fit(inode) && is_zero()))
 }
 
-/// Whether the extra attributes that an inode has can be such, on a volume without checksums.
+/// Whether the extra attributes that an inode has can be such.
 fn fields_fit(inode: &RawInode) -> bool {
     let Some(extra) = inode.extra() else { return true };
     let has = |end: usize| inode.extra_fits(end);
-    (!has(12) || extra.i_inode_checksum.get() == 0)
-        && (!has(20) || extra.i_crtime.get() < 1 << 34)
+    (!has(20) || extra.i_crtime.get() < 1 << 34)
         && (!has(24) || extra.i_crtime_nsec.get() < 1_000_000_000)
         && (!has(32) || extra.i_compr_blocks.get() <= inode.i_blocks.get())
         && (!has(36) || (extra.i_compress_algorithm < 8 && extra.i_log_cluster_size < 16))

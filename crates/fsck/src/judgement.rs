@@ -3,7 +3,6 @@
 //! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`])
 //! goes on to what a structure names.
 
-use crate::division::Usual;
 use crate::finding::{Code, Cuts, Findings, Losses, LostFile, Reverted};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
@@ -12,6 +11,7 @@ use crate::reach::{Anew, Links};
 use crate::slices::Slices;
 use crate::space::Space;
 use crate::supply::Supply;
+use crate::usual::Usual;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_codec::compress::Compressors;

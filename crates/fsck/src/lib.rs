@@ -81,6 +81,7 @@ mod traits;
 pub mod undo;
 mod unnamed;
 mod untold;
+mod usual;
 mod walk;
 mod zone;
 
