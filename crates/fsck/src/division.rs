@@ -337,7 +337,10 @@ impl Scene {
             let leaves_xattr = self.flexible
                 && is.inline_xattr != was.inline_xattr
                 && self.usual.xattr == Some(was.inline_xattr);
-            !(leaves_extra || leaves_xattr) && self.may_expose(other, was, is)
+            // One block may as well have a wrong summary.
+            let is_alone = self.own.len() == 1 && self.usual.extra.is_some() && !self.has_usual_extra(other);
+            let leaves_alone = is_alone && is.extra != was.extra;
+            !(leaves_extra || leaves_xattr || leaves_alone) && self.may_expose(other, was, is)
         });
         all.retain(|other| !self.contradicts(other, true));
         all
@@ -393,7 +396,8 @@ impl Scene {
     fn costs(&self, inode: &RawInode) -> bool {
         let Some(slots) = self.slots(inode) else { return inode.extra().is_some() && self.may_have_extra };
         let end = DEF_ADDRS_PER_INODE - slots.inline_xattr;
-        !has_no_addresses(inode) && self.denies_addresses(slots, end, false, !self.has_usual_extra(inode))
+        !has_no_addresses(inode)
+            && self.denies_addresses(slots, end, false, self.own.len() > 1 && !self.has_usual_extra(inode))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How the inodes of a volume usually divide their slots: what a single one that differs by a bit is compared with.
 
 use crate::judgement::Judgement;
-use medfs_format::node::{FileKind, RawInode};
+use medfs_format::node::FileKind;
 use medfs_format::superblock::Feature;
 use medfs_format::weigh::{Wanted, ask_inodes};
 use std::io;

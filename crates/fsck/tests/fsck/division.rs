@@ -1,5 +1,5 @@
-//! How inodes without checksums divide their slots: each bit of the fields that decide it, flipped, costs nothing, or is
-//! told as a loss before a repair.
+//! How inodes without checksums divide their slots: each bit of the fields that decide it, flipped, costs nothing, or
+//! is told as a loss before a repair.
 
 use crate::common::META;
 use crate::medium::{checked, node_addr, opened, repaired};
