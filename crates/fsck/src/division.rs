@@ -7,12 +7,11 @@
 //! Invariant: a division that nothing contradicts stays. Another one is taken only where one bit makes it of the one
 //! that was read, and where it alone agrees with all of this.
 
-use crate::evidence::doubt;
 use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, is_of_slot, recorded};
-use crate::usual::{Usual, usual};
+use crate::usual::Usual;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::{
     ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts,
@@ -47,8 +46,9 @@ struct Scene {
     hole: Option<usize>,
 }
 
-/// Sets the division of an inode's slots right, with a finding, where what is known of it contradicts it.
-pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, place: &str) -> io::Result<()> {
+/// Sets the division of an inode's slots right, with a finding, where what is known of it contradicts it. Whether the
+/// inode has to be doubted: it is contradicted, and stays.
+pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, place: &str) -> io::Result<bool> {
     let (kind, inline) = (FileKind::from_mode(inode.i_mode.get()), inode.inline());
     let is_possible = match kind {
         None => false,
@@ -57,10 +57,10 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
         Some(_) => !inline.intersects(Inline::DATA | Inline::DENTRY),
     };
     if j.rules.seed.is_some() || !is_possible || has_blank_head(inode) {
-        return Ok(());
+        return Ok(false);
     }
     if is_sealed(j, ino, inode, place) {
-        return Ok(());
+        return Ok(false);
     }
     let mut scene = Scene::of(j, ino)?;
     let is_sound = scene.ends_agree(j, inode)? && !scene.contradicts(inode, false);
@@ -71,7 +71,7 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
     let contradicted = (!is_sound && scene.contradicts(inode, false)) || scene.hole.is_some();
     let may_be_moved = !contradicted && scene.may_be_moved(inode);
     if !contradicted && !may_be_moved {
-        return Ok(());
+        return Ok(false);
     }
     let mut fitting = scene.candidates(inode);
     if may_be_moved {
@@ -81,16 +81,18 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
         let text = format!("{place}: inode {ino}: {}", told(inode, &right));
         j.findings.add(Code::InodeField, text);
         *inode = *right;
-    } else if contradicted && scene.costs(inode) {
+        return Ok(false);
+    }
+    let costs = contradicted && scene.costs(inode);
+    if costs {
         let text = format!(
             "{place}: inode {ino}: its blocks or the other inodes of the volume contradict the division of its slots ({})",
             divided(inode)
         );
         j.findings.add(Code::InodeField, text);
         scene.take_usual_extra(inode);
-        doubt(j, ino);
     }
-    Ok(())
+    Ok(costs)
 }
 
 /// Whether an inode has a right checksum all the same, as medfs gives it one wherever there is room; or has one again
@@ -127,12 +129,17 @@ fn is_sealed(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, place: &str)
 
 impl Scene {
     fn of(j: &mut Judgement<'_>, ino: Ino) -> io::Result<Scene> {
+        let usual = match j.usual {
+            Some(usual) => usual,
+            None => Usual::of(&mut j.image, &j.rules)?,
+        };
+        j.usual = Some(usual);
         Ok(Scene {
             ino,
             flexible: j.rules.flexible(),
             may_have_extra: j.rules.features.contains(Feature::EXTRA_ATTR),
             needs_extra: j.rules.layouts == Layouts::Flexible,
-            usual: usual(j)?,
+            usual,
             own: Vec::new(),
             strange: Vec::new(),
             hole: None,

@@ -206,7 +206,9 @@ impl Judgement<'_> {
     ) -> io::Result<Sense> {
         let before = block.view::<RawInode>().clone();
         let mut inode = Box::new(before.clone());
-        division::settle(self, ino, &mut inode, place)?;
+        if division::settle(self, ino, &mut inode, place)? {
+            doubt(self, ino);
+        }
         cluster_size::settle(self, ino, &mut inode, place)?;
         self.restore_extra(ino, &mut inode, place);
         let doubtful = self.rules.is_doubtful(&inode);

@@ -1,6 +1,7 @@
 //! How the inodes of a volume usually divide their slots: what a single one that differs by a bit is compared with.
 
-use crate::judgement::Judgement;
+use crate::image::Image;
+use crate::inode::Rules;
 use medfs_format::node::FileKind;
 use medfs_format::superblock::Feature;
 use medfs_format::weigh::{Wanted, ask_inodes};
@@ -15,40 +16,36 @@ pub(crate) struct Usual {
     pub(crate) xattr: Option<usize>,
 }
 
-/// What the first inodes of the volume have, asked for once.
-pub(crate) fn usual(j: &mut Judgement<'_>) -> io::Result<Usual> {
-    if let Some(usual) = j.usual {
-        return Ok(usual);
+impl Usual {
+    /// Asks the first inodes.
+    pub(crate) fn of(image: &mut Image<'_>, rules: &Rules) -> io::Result<Usual> {
+        let (flexible, root) = (rules.flexible(), image.g.root_ino);
+        // That of the root is of who made the volume, the others' of who filled it.
+        let (mut extras, mut others, mut xattrs) = (Vec::new(), Vec::new(), Vec::new());
+        let g = image.g.clone();
+        let mut read = |wanted| {
+            Ok::<_, io::Error>(vec![match wanted {
+                Wanted::Nat(index) => image.nat_block(index)?.0,
+                Wanted::Node(addr) => image.cache.read(addr)?,
+            }])
+        };
+        ask_inodes(&g, &mut read, &mut |ino, inode| {
+            let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
+            extras.push(extra);
+            if ino != root {
+                others.push(extra);
+            }
+            let is_file = ino != root && FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
+            if let Some(slots) = inode.possible_slots(flexible).filter(|_| is_file) {
+                xattrs.push(slots.inline_xattr);
+            }
+        })?;
+        let has_extra = rules.features.contains(Feature::EXTRA_ATTR);
+        let extra = if has_extra { most(&extras).or_else(|| most(&others)) } else { Some(0) };
+        // With deltas the area depends on the file's size.
+        let xattr = if image.raw_sb().is_delta_volume() { None } else { most(&xattrs) };
+        Ok(Usual { extra, xattr })
     }
-    let (flexible, root) = (j.rules.flexible(), j.image.g.root_ino);
-    // That of the root is of who made the volume, the others' of who filled it.
-    let (mut extras, mut others, mut xattrs) = (Vec::new(), Vec::new(), Vec::new());
-    let g = j.image.g.clone();
-    let image = &mut j.image;
-    let mut read = |wanted| {
-        Ok::<_, io::Error>(vec![match wanted {
-            Wanted::Nat(index) => image.nat_block(index)?.0,
-            Wanted::Node(addr) => image.cache.read(addr)?,
-        }])
-    };
-    ask_inodes(&g, &mut read, &mut |ino, inode| {
-        let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
-        extras.push(extra);
-        if ino != root {
-            others.push(extra);
-        }
-        let is_file = ino != root && FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
-        if let Some(slots) = inode.possible_slots(flexible).filter(|_| is_file) {
-            xattrs.push(slots.inline_xattr);
-        }
-    })?;
-    let has_extra = j.rules.features.contains(Feature::EXTRA_ATTR);
-    let extra = if has_extra { most(&extras).or_else(|| most(&others)) } else { Some(0) };
-    // With deltas the area depends on the file's size.
-    let xattr = if j.image.raw_sb().is_delta_volume() { None } else { most(&xattrs) };
-    let found = Usual { extra, xattr };
-    j.usual = Some(found);
-    Ok(found)
 }
 
 /// The value that all have but one at most; of two, both.
