@@ -33,8 +33,10 @@ pub(crate) fn folded_name(findings: &mut Findings, name: &[u8], hash: u32, place
             tried[at] ^= 1 << bit;
             let may_be = tried[at] != 0 && tried[at] != b'/' && tried.is_ascii();
             if may_be && folded(&tried) == hash {
-                let right = String::from_utf8_lossy(&tried);
-                let text = format!("{place}: one bit flipped, its hash is that of {right:?}");
+                let text = format!(
+                    "{place}: one bit flipped, its hash is that of {:?}",
+                    String::from_utf8_lossy(&tried)
+                );
                 findings.add(Code::DentryHash, text);
                 return Some(tried);
             }
