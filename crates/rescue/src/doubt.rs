@@ -1,8 +1,8 @@
 //! Whether an entry of a directory leads to the file whose name it is, as far as the file itself tells.
 //!
 //! An inode keeps its last name and the directory of that. Linux does not always write them anew, so they
-//! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too. An entry also says
-//! which kind of file it leads to.
+//! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too.
+//! An entry also says which kind of file it leads to.
 
 use crate::told::{SHORT, STRANGE, UNMARKED};
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};

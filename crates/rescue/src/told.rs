@@ -168,7 +168,7 @@ impl<'v, S> Walk<'v, S> {
         is_cut || self.past.has_junk_for_attributes(ino).unwrap_or(false)
     }
 
-    /// Whether a file is not to be brought, as it is no regular file or directory, and its entry says another kind; that
+    /// Whether a file is not to be brought: it is no regular file or directory, and its entry says another kind. That
     /// is told, as it is of a file that is brought all the same.
     pub(crate) fn is_of_other_kind(&mut self, attr: &Attr, says: Option<FileKind>, at: &Place) -> bool {
         let Some(reason) = doubt::of_kind(attr, says) else { return false };
