@@ -16,6 +16,8 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 const MANY: u64 = 16;
 /// The same where they follow the end without a hole, and a flipped bit of the size explains them.
 const SOME: u64 = 2;
+/// Pages of a segment: a file that was pinned once has all of its last one.
+const SEGMENT: u64 = 512;
 
 /// Judges the size of a regular file that was walked.
 pub(crate) fn judge_size(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode) {
@@ -61,6 +63,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
     let is_run = last + 1 == f.end + f.past_end;
     let right = (0..u64::BITS).map(|bit| size ^ 1 << bit).find(|size| size.div_ceil(PAGE) == last + 1);
     let end = (last + 1) * PAGE;
+    let was_pinned = is_run && f.past_end < SEGMENT && (last + 1).is_multiple_of(SEGMENT);
     match right.filter(|_| is_run || f.past_end >= MANY) {
         Some(right) => {
             let text = format!(
@@ -69,7 +72,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
             j.findings.add(Code::InodeField, text);
             inode.i_size = right.into();
         }
-        None if f.past_end >= MANY => {
+        None if f.past_end >= MANY && !was_pinned => {
             let text = format!(
                 "inode {ino}: i_size is {size}, but {} of its blocks lie behind that, up to {end}; \
                  a repair keeps both, and marks the file as one that has blocks behind its end",
