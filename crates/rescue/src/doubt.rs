@@ -4,7 +4,7 @@
 //! prove nothing alone: an entry is doubted where an inode of one link is led to by its own name too.
 //! An entry also says which kind of file it leads to.
 
-use crate::told::{SHORT, STRANGE, UNMARKED};
+use crate::told::{BEHIND_END, SHORT, STRANGE, UNMARKED};
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
 
 /// Why an entry of a directory is doubted that led to a file. `is_new`: no entry has led to it before.
@@ -89,6 +89,8 @@ pub fn of_content(volume: &Volume, ino: Ino) -> Option<String> {
         UNMARKED
     } else if past.has_strange_slots(ino).unwrap_or(false) {
         STRANGE
+    } else if past.has_pages_behind_end(ino).unwrap_or(false) {
+        BEHIND_END
     } else {
         return None;
     };

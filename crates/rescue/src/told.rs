@@ -25,6 +25,10 @@ pub(crate) const UNMARKED: &str = "its inode counts other blocks as saved by com
 pub(crate) const STRANGE: &str =
     "its inode has no blocks, but other bytes than addresses in their place: zeros were brought of it";
 
+/// What is said of a file whose size may be wrong.
+pub(crate) const BEHIND_END: &str =
+    "blocks with content lie behind its end: its size may be wrong, and content missing";
+
 /// What is said of a name whose inode is lost.
 const INODE_LOST: &str = "its inode is lost";
 

@@ -45,6 +45,16 @@ fn content_that_the_inode_denies_is_told() {
 }
 
 #[test]
+fn blocks_behind_the_end_of_a_file_are_told() {
+    let s = with_file(&[b'x'; 40 << 12]);
+    for at in blocks(&s.image(), |block| is_inode(block, "file")) {
+        patch(&s.image(), at, 16, &(8_u64 << 12).to_le_bytes());
+    }
+    let text = got(&s);
+    assert!(text.contains("/file: blocks with content lie behind its end"), "{text}");
+}
+
+#[test]
 fn junk_in_place_of_attributes_is_told() {
     let s = plain();
     with_engine(&s.image(), true, |v| {

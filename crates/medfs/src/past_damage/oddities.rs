@@ -1,10 +1,17 @@
-//! What cannot be as an inode says: content in the place of addresses, and junk in that of attributes.
+//! What cannot be as an inode says: content in the place of addresses, junk in that of attributes, and blocks behind the
+//! end of a file.
 
 use super::PastDamage;
 use crate::error::Result;
 use crate::types::FileKind;
-use medfs_format::node::{ADDR_OFFSET, Inline};
+use medfs_format::node::{ADDR_OFFSET, Advise, FileFlags, Inline};
+use medfs_format::path::max_pages;
 use medfs_format::{Ino, is_block, xattr};
+
+/// Written pages behind the end that a file does not have by chance.
+const MANY: u64 = 16;
+/// Pages of a segment: a file that was pinned once has all of its last one.
+const SEGMENT: u64 = 512;
 
 impl PastDamage<'_> {
     /// Whether a file without blocks has something else than addresses in their place: its content may be in the inode,
@@ -21,6 +28,37 @@ impl PastDamage<'_> {
             let addrs = &r.i_addr[slots.extra..slots.extra + slots.area()];
             is_alone && addrs.iter().any(|addr| is_strange(addr.get()))
         }))
+    }
+
+    /// Whether a file without a checksum has many written pages behind its end, and no mark that says why.
+    pub fn has_pages_behind_end(&self, ino: Ino) -> Result<bool> {
+        let inode = self.tree.inode(ino)?;
+        let is_excused = inode.raw(|r| {
+            r.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY | Advise::TRUNC)
+                || r.inline().contains(Inline::PIN_FILE)
+                || r.flags().contains(FileFlags::COMPR)
+                || r.i_links.get() == 0
+                || r.extra().is_some_and(|extra| extra.i_inode_checksum.get() != 0)
+        });
+        if is_excused || inode.is_inline() || inode.kind() != FileKind::Regular {
+            return Ok(false);
+        }
+        let most = max_pages(self.tree.slots(&inode).fanout());
+        let (mut index, mut count, mut end) = (inode.pages(), 0, 0);
+        while index < most {
+            let Some(slot) = self.tree.find_slot(&inode, index)? else {
+                index = self.tree.next_existing(&inode, index)?.max(index + 1);
+                continue;
+            };
+            let addrs = slot.addrs(usize::MAX);
+            count += addrs.iter().filter(|&&addr| is_block(addr)).count() as u64;
+            if let Some(last) = addrs.iter().rposition(|&addr| is_block(addr)) {
+                end = index + last as u64 + 1;
+            }
+            index += addrs.len().max(1) as u64;
+        }
+        let was_pinned = count < SEGMENT && end.is_multiple_of(SEGMENT);
+        Ok(count >= MANY && !was_pinned)
     }
 
     /// Whether junk lies in the inode where its extended attributes were: none are read.
