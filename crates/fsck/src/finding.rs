@@ -310,7 +310,7 @@ pub struct Losses {
     pub rebuilt: u64,
     /// Directories that are lost, made anew without mode, owner, times and attributes.
     pub remade: u64,
-    /// Files and directories that are kept as they read, though no single bit explains the checksum of their inode.
+    /// Files and directories kept as they read, though no single bit explains the checksum or a field of their inode.
     pub doubted: u64,
     /// Files with pages whose last updates are lost.
     pub reverted: u64,
@@ -441,7 +441,7 @@ pub struct Altered {
     pub reverted: BTreeMap<Ino, Reverted>,
     /// Files and directories that count more blocks as their own than were found.
     pub short: BTreeSet<Ino>,
-    /// Files and directories whose inode has a wrong checksum that no single bit explains, kept as they read.
+    /// Files and directories whose inode has a wrong checksum or field that no single bit explains, kept as they read.
     pub doubted: BTreeSet<Ino>,
     /// Files with nodes of the fsync log that the device changed after it had stored them.
     pub unkept: BTreeSet<Ino>,

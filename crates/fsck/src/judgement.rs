@@ -55,7 +55,7 @@ pub(crate) struct Judgement<'d> {
     pub(crate) reverted: BTreeMap<Ino, Reverted>,
     /// Files and directories that count more blocks as their own than were found, and of which nothing was cut off.
     pub(crate) short: BTreeSet<Ino>,
-    /// Files and directories that are kept as they read, though the checksum of their inode is wrong.
+    /// Files and directories that are kept as they read, though the checksum or a field of their inode is wrong.
     pub(crate) doubted: BTreeSet<Ino>,
     /// How the first inodes of the volume divide their slots, once that was wanted.
     pub(crate) usual: Option<Usual>,
