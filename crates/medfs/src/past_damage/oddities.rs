@@ -1,5 +1,5 @@
-//! What cannot be as an inode says: content in the place of addresses, junk in that of attributes, and blocks behind the
-//! end of a file.
+//! What cannot be as an inode says: content in the place of addresses, junk in that of attributes, and blocks behind
+//! the end of a file.
 
 use super::PastDamage;
 use crate::error::Result;
