@@ -60,7 +60,10 @@ fn costs(losses: &Losses) -> Option<String> {
         parts.push(format!("keep {inodes} as read, of which {why}"));
     }
     if losses.reverted > 0 {
-        parts.push(format!("drop the last updates of pages of {}", files(losses.reverted)));
+        parts.push(format!(
+            "lose the latest changes to {}, which were kept as deltas",
+            files(losses.reverted)
+        ));
     }
     if losses.names > 0 {
         parts.push(format!("leave out {} of files that have others", words::count(losses.names, "name")));

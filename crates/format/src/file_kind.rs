@@ -13,6 +13,20 @@ pub enum FileKind {
     Symlink,
 }
 
+/// In words, with the article.
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileKind::Regular => "a regular file",
+            FileKind::Directory => "a directory",
+            FileKind::CharDevice | FileKind::BlockDevice => "a device",
+            FileKind::Fifo => "a pipe",
+            FileKind::Socket => "a socket",
+            FileKind::Symlink => "a symbolic link",
+        })
+    }
+}
+
 impl FileKind {
     /// From `S_IFMT` bits; `None` where they are no kind.
     pub fn from_mode(mode: u16) -> Option<FileKind> {

@@ -29,12 +29,22 @@ pub(crate) fn is_junk(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &
     is_junk
 }
 
-/// Turns the bit of a name's length back that alone makes a list of attributes whole; whether there was one.
-pub(crate) fn turn_length_back(ino: Ino, area: &mut [u8], findings: &mut Findings) -> bool {
+/// Turns the one bit back that makes a list of attributes whole, behind its end or in the length of a name; whether
+/// there was one.
+pub(crate) fn turn_bit_back(ino: Ino, area: &mut [u8], findings: &mut Findings) -> bool {
     let has_magic = area.get(..4).is_some_and(|magic| magic == XATTR_MAGIC.to_le_bytes());
     let (entries, error) = xattr::parse_prefix(area, ino.into());
     if !has_magic || (entries.is_empty() && error.is_none()) || is_whole(ino, area) {
         return false;
+    }
+    if error.is_none() && entries.iter().all(XattrEntry::has_possible_name) {
+        let end = HEADER_SIZE + entries.iter().map(XattrEntry::size).sum::<usize>();
+        let behind = &mut area[end..];
+        if behind.iter().map(|byte| byte.count_ones()).sum::<u32>() == 1 {
+            behind.fill(0);
+            findings.add(Code::Xattr, format!("inode {ino}: one bit is set behind the end of the xattrs"));
+            return true;
+        }
     }
     let mut places = vec![HEADER_SIZE];
     for entry in entries.iter().take(MOST_TRIED) {

@@ -29,6 +29,12 @@ use zerocopy::IntoBytes;
 const SIZES: Range<usize> = 0..4;
 const COMPRESSION: Range<usize> = offset_of!(RawExtraAttr, i_compress_algorithm)..size_of::<RawExtraAttr>();
 
+/// Sizes of extra attributes that programs write, in bytes: an inode may have another one of these than all others.
+const WRITTEN: [usize; 6] = [0, 4, 8, 12, 24, 36];
+
+/// Whether something speaks for an inode so divided.
+type Speaks<'a> = &'a dyn Fn(&RawInode, Slots) -> bool;
+
 /// What speaks of the division of one inode.
 struct Scene {
     ino: Ino,
@@ -271,10 +277,13 @@ impl Scene {
         area.in_use(0) && area.entry(0, self.ino.into()).is_ok_and(|e| e.name == b"." && e.ino == self.ino)
     }
 
-    /// Whether a division that nothing contradicts has fewer extra attributes than all others, and its content is more
-    /// likely so moved than written.
+    /// Whether a division that nothing else contradicts has extra attributes of a size that nobody writes, and other
+    /// content than all others' size would give it.
     fn may_be_moved(&self, inode: &RawInode) -> bool {
         let (Some(slots), Some(usual)) = (self.slots(inode), self.usual.extra) else { return false };
+        if WRITTEN.contains(&(slots.extra * 4)) {
+            return false;
+        }
         let size = slots.extra as u16 * 4;
         let is_inline = inode.inline().contains(Inline::DATA);
         let has_nodes = !has_no_addresses(inode) && inode.has_nodes() && self.own.is_empty();
@@ -314,8 +323,7 @@ impl Scene {
         if !first_below(j, inode)? {
             return Ok(None);
         }
-        let is_shown = ends_behind(j, inode, (size - was) as u64, self.usual.xattr == Some(size))?;
-        Ok(is_shown.then_some(size))
+        Ok(ends_behind(j, inode, (size - was) as u64)?.then_some(size))
     }
 
     /// The inodes that one flipped bit makes of this one, and that nothing contradicts.
@@ -381,7 +389,7 @@ impl Scene {
         };
         let is_full =
             |inode: &RawInode, slots: Slots| inode.has_nodes() && last.is_some_and(|l| l + 1 == end(slots));
-        let speaks: [&dyn Fn(&RawInode, Slots) -> bool; 4] = [&|_, _| true, &is_usual, &begins, &is_full];
+        let speaks: [Speaks<'_>; 4] = [&|_, _| true, &is_usual, &begins, &is_full];
         speaks.into_iter().find_map(|speaks| {
             let mut with =
                 fitting.iter().filter(|&inode| self.slots(inode).is_some_and(|slots| speaks(inode, slots)));
@@ -421,11 +429,10 @@ fn first_below(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
     Ok(j.image.cache.get(addr)?.view::<RawDirectNode>().addr[0].get() != NULL_ADDR)
 }
 
-/// Whether the pages of a file are behind their places by as many: some of them are behind its end, or, where
-/// `is_usual`, its end does not tell.
-fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64, is_usual: bool) -> io::Result<bool> {
+/// Whether the pages of a file are behind their places by as many: some of them are behind its end.
+fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Result<bool> {
     if inode.advise().contains(Advise::KEEP_SIZE) {
-        return Ok(is_usual);
+        return Ok(false);
     }
     let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64);
     for page in end..end.saturating_add(pages) {
@@ -433,7 +440,7 @@ fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64, is_usual: bo
             return Ok(true);
         }
     }
-    Ok(is_usual && end > 0 && !is_block(j.image.address(inode, end - 1)?))
+    Ok(false)
 }
 
 /// Whether what is in an inode is as the content of a file so divided; `is_strict`: in all that can be told.

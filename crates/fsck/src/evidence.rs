@@ -239,7 +239,7 @@ impl Judgement<'_> {
             self.findings.add(
                 Code::Inode,
                 format!(
-                    "{place}: inode {ino}: mode {:#o}; its name and its blocks show that it is a {right:?}",
+                    "{place}: inode {ino}: mode {:#o}; its name and its blocks show that it is {right}",
                     inode.i_mode
                 ),
             );
@@ -316,8 +316,11 @@ impl Judgement<'_> {
         let mut plain = inode.clone();
         plain.i_inline &= !(Inline::DATA | Inline::DENTRY).bits();
         let extra = plain.extra().map_or(0, |e| usize::from(e.i_extra_isize.get()) / 4);
+        // What an inode has as attributes are no addresses.
+        let slots = plain.possible_slots(self.rules.flexible());
+        let end = slots.map_or(inode.i_addr.len(), |slots| slots.extra + slots.area());
         let addrs = inode.i_addr.map(|addr| addr.get());
-        let mut owned = owned_slots(self, ino, addrs.get(extra..).unwrap_or_default())?;
+        let mut owned = owned_slots(self, ino, addrs.get(extra..end).unwrap_or_default())?;
         for nid in inode.i_nid.map(|nid| nid.get()).into_iter().filter(|&nid| nid != NULL_ADDR) {
             let own = self.image.g.is_nid(nid) && nid != ino && self.image.nat(nid)?.ino.get() == ino;
             // A node counts for the many slots that name nothing where there is one.

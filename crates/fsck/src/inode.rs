@@ -2,7 +2,6 @@
 
 use crate::finding::Code;
 use crate::image::Image;
-use crate::sizes::inline_size;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
     Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
@@ -11,6 +10,7 @@ use medfs_format::node::{
 use medfs_format::path::{Fanout, max_pages};
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Geometry, Ino, xattr};
+use zerocopy::IntoBytes;
 
 /// Bytes that a file can have.
 const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
@@ -173,8 +173,24 @@ impl Rules {
             if inode.i_size.get() > room {
                 field(format!("i_size {} with inline data of at most {room} bytes", inode.i_size));
                 inode.i_size = inline_size(inode, self.flexible()).into();
+            } else if let Some(size) = self.size_of_content(inode) {
+                field(format!("i_size {}, but its inline content ends behind that: {size}", inode.i_size));
+                inode.i_size = size.into();
             }
         }
+    }
+
+    /// The size that the content of a file had before a bit of it was lost, of an inode without a checksum: zeros lie
+    /// behind the end of what was written whole. Links are judged by their targets.
+    fn size_of_content(&self, inode: &RawInode) -> Option<u64> {
+        let size = inode.i_size.get();
+        let (used, room) = used_of(inode, self.flexible());
+        let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
+        if self.seed.is_some() || !is_file || size >= used {
+            return None;
+        }
+        let larger = (0..u64::BITS).map(|bit| size | 1 << bit);
+        larger.filter(|size| (used..=room).contains(size)).min()
     }
 
     fn vet_name_and_depth(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
@@ -247,6 +263,26 @@ impl Rules {
         if let (Some(extra), Some(saved)) = (inode.extra_mut(), saved) {
             extra.i_compr_blocks = saved;
         }
+    }
+}
+
+/// How many bytes of inline content there are up to the last that is not zero, and how many there is room for.
+fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
+    let content = &inode.as_bytes()[inode.slots(flexible).inline_content_range()];
+    let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    (used as u64, content.len() as u64)
+}
+
+/// The size of inline content, where the inode says more than there is room for: the one that a single flipped bit
+/// makes that, if it reaches behind what the content is; otherwise all that there is room for.
+fn inline_size(inode: &RawInode, flexible: bool) -> u64 {
+    let size = inode.i_size.get();
+    let (used, room) = used_of(inode, flexible);
+    let set = (0..u64::BITS).filter(|bit| size >> bit & 1 == 1);
+    let mut right = set.map(|bit| size ^ 1 << bit).filter(|size| (used..=room).contains(size));
+    match (right.next(), right.next()) {
+        (Some(right), None) => right,
+        _ => room,
     }
 }
 

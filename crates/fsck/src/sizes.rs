@@ -1,4 +1,4 @@
-//! Sizes of regular files, judged by what the files have: the pages for which there are blocks, and inline content.
+//! Sizes of regular files, judged by the pages for which they have blocks.
 //!
 //! A file may have blocks behind its end: `fallocate` leaves such as were never written, which are not counted here,
 //! and a mark in the inode where they are meant to stay.
@@ -9,7 +9,6 @@ use crate::finding::Code;
 use crate::judgement::Judgement;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::{Advise, Inline, RawInode};
-use zerocopy::IntoBytes;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 /// Written pages behind the end that a file does not have by chance.
@@ -64,7 +63,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
     let right = (0..u64::BITS).map(|bit| size ^ 1 << bit).find(|size| size.div_ceil(PAGE) == last + 1);
     let end = (last + 1) * PAGE;
     let was_pinned = is_run && f.past_end < SEGMENT && (last + 1).is_multiple_of(SEGMENT);
-    match right.filter(|_| is_run || f.past_end >= MANY) {
+    match right.filter(|_| !was_pinned && (is_run || f.past_end >= MANY)) {
         Some(right) => {
             let text = format!(
                 "inode {ino}: i_size is {size}, but it has blocks up to {end}; with one bit flipped it is {right}"
@@ -83,20 +82,6 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
             doubt(j, ino);
         }
         None => {}
-    }
-}
-
-/// The size of inline content, where the inode says more than there is room for: the one that a single flipped bit
-/// makes that, if it reaches behind what the content is; otherwise all that there is room for.
-pub(crate) fn inline_size(inode: &RawInode, flexible: bool) -> u64 {
-    let content = &inode.as_bytes()[inode.slots(flexible).inline_content_range()];
-    let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1) as u64;
-    let (size, room) = (inode.i_size.get(), content.len() as u64);
-    let set = (0..u64::BITS).filter(|bit| size >> bit & 1 == 1);
-    let mut right = set.map(|bit| size ^ 1 << bit).filter(|size| (used..=room).contains(size));
-    match (right.next(), right.next()) {
-        (Some(right), None) => right,
-        _ => room,
     }
 }
 

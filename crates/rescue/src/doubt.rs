@@ -61,23 +61,9 @@ pub fn kind_in(volume: &Volume, dir: Ino, name: &[u8]) -> Option<FileKind> {
 pub fn of_kind(attr: &Attr, says: Option<FileKind>) -> Option<String> {
     let says = says.filter(|says| *says != attr.kind)?;
     Some(format!(
-        "its entry is that of {}, but its inode {} is that of {}: one of the two is damaged",
-        called(says),
-        attr.ino,
-        called(attr.kind)
+        "its entry is that of {says}, but its inode {} is that of {}: one of the two is damaged",
+        attr.ino, attr.kind
     ))
-}
-
-/// A kind of file in words.
-fn called(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "a regular file",
-        FileKind::Directory => "a directory",
-        FileKind::CharDevice | FileKind::BlockDevice => "a device",
-        FileKind::Fifo => "a pipe",
-        FileKind::Socket => "a socket",
-        FileKind::Symlink => "a symbolic link",
-    }
 }
 
 /// Why the content of a file or directory is doubted that can be read.

@@ -91,11 +91,7 @@ impl<'a> Report<'a> {
         }
         let life = size::show(self.number("kbytes_written").saturating_mul(1024));
         let written = size::show(self.number("written_bytes"));
-        self.row(
-            "written to the card",
-            &written,
-            &format!("since the mount; {life} since mkfs or the last power loss"),
-        );
+        self.row("written to the card", &written, &format!("since the mount, of {life} counted"));
         if derived.saved_bytes > 0 {
             let less = percent(derived.saved_share);
             self.row(

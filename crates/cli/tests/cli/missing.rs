@@ -367,7 +367,8 @@ fn encrypted_files_and_links_are_named_as_such() {
         v.symlink(v.root(), b"open", b"plain text", 0, 0).unwrap();
     });
     for name in ["secret", "inline"] {
-        let encrypt = |block: &mut Block| block.view_mut::<RawInode>().i_advise |= Advise::ENCRYPT.bits();
+        let marks = Advise::ENCRYPT | Advise::ENC_NAME;
+        let encrypt = |block: &mut Block| block.view_mut::<RawInode>().i_advise |= marks.bits();
         assert!(damage(&s.image(), |b| is_inode(b, name), encrypt) > 0);
     }
     let image = fs::File::options().write(true).open(s.image()).unwrap();

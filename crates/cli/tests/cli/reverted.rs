@@ -38,7 +38,10 @@ fn a_lost_update_is_not_dropped_at_boot_and_is_named_by_a_salvage() {
     let before = fs::read(s.image()).unwrap();
     let assert = medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4);
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
-    assert!(text.contains("a repair will drop the last updates of pages of 1 file\n"), "{text}");
+    assert!(
+        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        "{text}"
+    );
     assert!(text.contains("NOT REPAIRED, as that loses something"), "{text}");
     assert!(fs::read(s.image()).unwrap() == before, "nothing was written");
     let assert =
@@ -73,7 +76,7 @@ fn what_only_a_roll_forward_lays_bare_is_told_before_a_repair_and_left_alone_at_
     medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("out")).assert().code(1);
     let repair = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
     let text = String::from_utf8_lossy(&repair.get_output().stdout).into_owned();
-    let cost = text.find("a repair will drop the last updates of pages of 1 file").expect("the cost");
+    let cost = text.find("a repair will lose the latest changes to 1 file").expect("the cost");
     assert!(text.find("F0907").is_some_and(|at| at < cost), "{text}");
     assert!(text.find("rolled 1 fsynced file forward").is_some_and(|at| cost < at), "{text}");
 }
@@ -128,13 +131,19 @@ fn an_older_compact_page_is_told_by_all_and_left_alone_at_boot() {
     let text = out(medfs().arg("fsck").arg(s.image()).assert().code(4));
     assert!(text.contains("(\"x.db\"): compact page") && text.contains("F0916"), "{text}");
     let text = out(medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4));
-    assert!(text.contains("a repair will drop the last updates of pages of 1 file\n"), "{text}");
+    assert!(
+        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        "{text}"
+    );
     assert!(fs::read(s.image()).unwrap() == before, "nothing was written");
     let text = out(medfs().args(["get", "-r"]).arg(s.image()).arg("/").arg(s.path("r")).assert().code(1));
     assert!(text.contains("/x.db: ") && text.contains("compact page"), "{text}");
     let text = out(medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1));
     assert!(text.contains("/x.db: "), "{text}");
     let text = out(medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1));
-    assert!(text.contains("a repair will drop the last updates of pages of 1 file\n"), "{text}");
+    assert!(
+        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        "{text}"
+    );
     assert_clean(&s.image());
 }

@@ -7,7 +7,7 @@ use crate::torn::costs_nothing;
 use medfs::{FileKind, Files, Ino, NewFile, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
-use medfs_format::node::RawInode;
+use medfs_format::node::{Inline, RawInode};
 use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Losses};
@@ -104,6 +104,33 @@ fn the_size_of_inline_content_loses_the_bit_that_does_not_fit() {
     assert_eq!(mended.after.findings, []);
 }
 
+#[test]
+fn the_size_of_inline_content_gets_back_the_bit_that_it_lost() {
+    let (dev, ino) = with_content(&[b'x'; 1200]);
+    for bit in [4, 5, 7, 10] {
+        let dev = with_size(&dev, ino, 1200 ^ 1 << bit);
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("bit {bit}"));
+        assert!(mended.before.has(Code::InodeField), "{:?}", mended.before.findings);
+        assert_eq!(size_of(&dev, ino), 1200);
+    }
+}
+
+/// Attributes are no addresses that speak against those of blocks.
+#[test]
+fn a_file_of_a_few_blocks_with_attributes_is_not_taken_for_an_inline_one() {
+    let content = vec![b'x'; 9000];
+    let (dev, ino) = with_file(|v, ino| {
+        v.write(ino, 0, &content).expect("write");
+        v.setxattr(ino, b"security.selinux", b"u:object_r:system_file:s0", XattrMode::Set).expect("a label");
+    });
+    let dev = changed(&dev, ino, |block| block.view_mut::<RawInode>().i_inline |= Inline::DATA.bits());
+    costs_nothing(&repaired(&dev), "inline data");
+    let mut bytes = vec![0; content.len()];
+    assert_eq!(opened(Arc::new(dev)).read(ino, 0, &mut bytes).expect("it can be read"), bytes.len());
+    assert!(bytes == content);
+}
+
 /// Where the attributes of an inode begin.
 fn attributes(block: &Block) -> usize {
     let magic = XATTR_MAGIC.to_le_bytes();
@@ -145,6 +172,26 @@ fn the_length_of_the_name_of_an_attribute_comes_back() {
         let v = opened(Arc::new(dev));
         assert_eq!(v.getxattr(ino, name).expect("it is there"), b"b");
         assert_eq!(v.getxattr(ino, b"trusted.other").expect("it is there"), b"more");
+    }
+}
+
+#[test]
+fn a_bit_behind_the_attributes_costs_none_of_them() {
+    let (dev, ino) = with_file(|v, ino| {
+        v.setxattr(ino, b"user.name", b"value", XattrMode::Set).expect("an attribute");
+        v.setxattr(ino, b"user.other", b"more", XattrMode::Set).expect("an attribute");
+    });
+    for behind in [60, 95, 140] {
+        let dev = changed(&dev, ino, |block| {
+            let start = attributes(block);
+            block.0[start + behind] ^= 0x40;
+        });
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("byte {behind}"));
+        assert!(mended.before.has(Code::Xattr), "{:?}", mended.before.findings);
+        let v = opened(Arc::new(dev));
+        assert_eq!(v.getxattr(ino, b"user.name").expect("it is there"), b"value");
+        assert_eq!(v.getxattr(ino, b"user.other").expect("it is there"), b"more");
     }
 }
 
