@@ -614,7 +614,7 @@ fn large_databases_take_deltas_where_that_is_asked_for() {
         judge(&device);
         assert!(content(&open_device(&device, ""), f) == expected, "{when}");
         let plan = CrashPlan { exhaustive: 4, samples: 2, seed: 5, ..CrashPlan::default() };
-        for state in recorder.recording().states(&plan).step_by(97) {
+        for state in recorder.recording().states(&plan).step_by(197) {
             let device = Arc::new(state.device());
             assert_same(&tree, &tree_of(&open_device(&device, "")), &format!("{when}: {state:?}"));
             FsckMedfs.check(device).unwrap_or_else(|e| panic!("{when}: {state:?}: {e}"));
