@@ -113,7 +113,7 @@ impl Judgement<'_> {
             inode.i_ext = RawExtent::default();
         }
         if kind == FileKind::Regular {
-            judge_size(self, f, inode);
+            judge_size(self, f, inode)?;
         }
         if let Some(dir) = f.dir.take() {
             self.settle_dir(&dir, f.last_page, inode, ino);

@@ -391,14 +391,17 @@ fn judge_quotas(j: &mut Judgement<'_>) -> io::Result<bool> {
     quota::judge(&mut j.image, &j.space.usage, &mut j.findings, &mut j.losses.quotas, j.fix)
 }
 
-/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used is taken
-/// out of the superblock: whoever needs it makes a new one.
+/// Walks the quota files, with or without the feature, as fsck.f2fs does. One that cannot be used, or is a user's file
+/// on a volume without quotas, is taken out of the superblock: whoever needs it makes a new one.
 fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
     let mut changed = false;
     for kind in 0..3 {
         let ino = w.image.raw_sb().qf_ino[kind].get();
+        let is_users = ino != 0 && !w.image.features.contains(Feature::QUOTA) && has_name(w, ino)?;
         if ino == 0
-            || w.visit(ino, (0, b""), Via::Superblock, "quota file")? == Verdict::Accepted(FileKind::Regular)
+            || !is_users
+                && w.visit(ino, (0, b""), Via::Superblock, "quota file")?
+                    == Verdict::Accepted(FileKind::Regular)
         {
             continue;
         }
@@ -407,7 +410,7 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
             format!("superblock: inode {ino} of quota type {kind} is not a usable file"),
         );
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
-        w.losses.quotas += 1;
+        w.losses.quotas += u64::from(!is_users);
         changed = true;
     }
     if changed && w.fix {
@@ -415,6 +418,11 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
         mend_superblocks(&w.image)?;
     }
     Ok(())
+}
+
+/// Whether a directory led to an inode, or it says that it has a name: quota files have none.
+fn has_name(w: &mut Walker<'_, '_>, ino: Ino) -> io::Result<bool> {
+    Ok(w.space.nid_reached(ino) || w.claim_of(ino)?.is_some_and(|claim| !claim.name.is_empty()))
 }
 
 fn report_of(findings: Findings) -> Report {

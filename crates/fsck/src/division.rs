@@ -9,12 +9,12 @@
 
 use crate::finding::Code;
 use crate::judgement::Judgement;
-use crate::slots::{has_blank_head, has_no_addresses};
+use crate::slots::{has_blank_head, has_no_addresses, may_reach_behind_end};
 use crate::space::{Kind, is_of_slot, recorded};
 use crate::usual::Usual;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::{
-    ADDR_OFFSET, Advise, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts,
+    ADDR_OFFSET, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, Layouts,
     RawDirectNode, RawExtraAttr, RawInode, Slots,
 };
 use medfs_format::superblock::Feature;
@@ -224,7 +224,11 @@ impl Scene {
         let begins = area.first().is_some_and(|word| word.get() == XATTR_MAGIC);
         let is_flagged = inode.inline().contains(Inline::XATTR);
         let is_used = area.iter().any(|word| word.get() != 0);
-        let is_junk = is_used && !begins && (is_flagged || (is_other && !has_no_addresses(inode)));
+        // The end of a link's target, as `sload.f2fs` leaves it.
+        let goes_on = inode.inline().contains(Inline::DATA)
+            && end.checked_sub(1).is_some_and(|last| inode.i_addr[last].get() >> 24 != 0);
+        let is_junk =
+            is_used && !begins && !goes_on && (is_flagged || (is_other && !has_no_addresses(inode)));
         if is_junk || (begins && !is_flagged) || self.has_lost_flag(inode) {
             return true;
         }
@@ -259,8 +263,11 @@ impl Scene {
         let inside = self.own.iter().any(|(slot, own)| *slot >= end && *slot == slots.extra + own);
         let is_moved = match is_other {
             true => moved * 8 > self.own.len(),
-            // A single block may as well have a wrong summary.
-            false => is_strict && moved * 2 > self.own.len() && (moved > 1 || self.usual.extra.is_some()),
+            // A single block may as well have a wrong summary: the size has to be one that nobody writes, too.
+            false => {
+                let is_odd = self.usual.extra.is_some() && !WRITTEN.contains(&(slots.extra * 4));
+                is_strict && moved * 2 > self.own.len() && (moved > 1 || is_odd)
+            }
         };
         let is_strange = is_other && self.strange.iter().any(|slot| (slots.extra..end).contains(slot));
         is_moved || inside || is_strange
@@ -301,7 +308,10 @@ impl Scene {
     /// has, and the pages behind them are not.
     fn hole_of(&self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<usize>> {
         let Some(slots) = self.slots(inode) else { return Ok(None) };
-        if has_no_addresses(inode) || !inode.has_nodes() || j.image.raw_sb().is_delta_volume() {
+        // Clusters reach over the end, too.
+        let is_excused = may_reach_behind_end(inode) || inode.flags().contains(FileFlags::COMPR);
+        let is_plain = !j.image.raw_sb().is_delta_volume() && !has_no_addresses(inode);
+        if is_excused || !is_plain || !inode.has_nodes() {
             return Ok(None);
         }
         let addrs = &inode.i_addr[slots.extra..slots.extra + slots.area()];
@@ -429,18 +439,19 @@ fn first_below(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
     Ok(j.image.cache.get(addr)?.view::<RawDirectNode>().addr[0].get() != NULL_ADDR)
 }
 
-/// Whether the pages of a file are behind their places by as many: some of them are behind its end.
+/// Whether the pages of a file are behind their places by as many: its last block is as far behind its last page, and
+/// none is behind that.
 fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Result<bool> {
-    if inode.advise().contains(Advise::KEEP_SIZE) {
+    let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).saturating_add(pages);
+    if end == pages || !is_block(j.image.address(inode, end - 1)?) {
         return Ok(false);
     }
-    let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64);
     for page in end..end.saturating_add(pages) {
         if is_block(j.image.address(inode, page)?) {
-            return Ok(true);
+            return Ok(false);
         }
     }
-    Ok(false)
+    Ok(true)
 }
 
 /// Whether what is in an inode is as the content of a file so divided; `is_strict`: in all that can be told.

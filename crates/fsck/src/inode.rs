@@ -85,10 +85,6 @@ impl Rules {
             field("marked as a directory that ignores case".into());
             inode.i_flags = (inode.flags() - FileFlags::CASEFOLD).bits().into();
         }
-        if inode.flags().contains(FileFlags::COMPR) && !self.has_compression() {
-            field("marked as compressed on a volume without that".into());
-            inode.i_flags = (inode.flags() - FileFlags::COMPR).bits().into();
-        }
         self.vet_size(inode, ino, found);
         for (name, id) in [("i_uid", &mut inode.i_uid), ("i_gid", &mut inode.i_gid)] {
             if id.get() == u32::MAX {
@@ -211,9 +207,9 @@ impl Rules {
             field(format!("i_current_depth {} is out of range", inode.i_current_depth));
             inode.i_current_depth = 1.into();
         }
-        // The field's other name is i_gc_failures, which only pinned files count.
+        // The field's other name is i_gc_failures, of 16 bits, which only pinned files count, and some that were.
         let pinned = inode.inline().contains(Inline::PIN_FILE);
-        if kind == Some(FileKind::Regular) && !pinned && inode.i_current_depth.get() != 0 {
+        if kind == Some(FileKind::Regular) && !pinned && inode.i_current_depth.get() > 0xffff {
             field(format!("i_gc_failures {} of a file that is not pinned", inode.i_current_depth));
             inode.i_current_depth = 0.into();
         }

@@ -7,19 +7,19 @@ use crate::evidence::doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
+use crate::slots::may_reach_behind_end;
 use medfs_format::BLOCK_SIZE;
-use medfs_format::node::{Advise, Inline, RawInode};
+use medfs_format::node::{Advise, RawInode};
+use std::io;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 /// Written pages behind the end that a file does not have by chance.
 const MANY: u64 = 16;
 /// The same where they follow the end without a hole, and a flipped bit of the size explains them.
 const SOME: u64 = 2;
-/// Pages of a segment: a file that was pinned once has all of its last one.
-const SEGMENT: u64 = 512;
 
 /// Judges the size of a regular file that was walked.
-pub(crate) fn judge_size(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode) {
+pub(crate) fn judge_size(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode) -> io::Result<()> {
     if f.doubtful {
         j.settle_size(f, inode);
     }
@@ -28,8 +28,9 @@ pub(crate) fn judge_size(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawIno
     if f.size_turned > 0 {
         replace_junk(j, f, inode, last.filter(|_| !keeps));
     } else if let Some(last) = last.filter(|_| !f.doubtful && !keeps) {
-        judge_end(j, f, inode, last);
+        return judge_end(j, f, inode, last);
     }
+    Ok(())
 }
 
 /// Of a file whose size was one that no file has: one up to the last page is nearest to what it had.
@@ -49,20 +50,20 @@ fn replace_junk(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last:
 }
 
 /// Of a file without a checksum: whether it ended behind its last page, before a bit of its size was lost.
-fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u64) {
+fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u64) -> io::Result<()> {
     let (ino, size) = (f.ino, inode.i_size.get());
     let has_checksum = j.rules.seed.is_some() && inode.extra_fits(12);
-    // Blocks of these are behind the end on purpose, or go when the file is next opened.
-    let is_excused = inode.advise().intersects(Advise::VERITY | Advise::TRUNC)
-        || inode.inline().contains(Inline::PIN_FILE)
-        || inode.i_links.get() == 0;
+    // Of a file that was cut, power may have been lost before its blocks went.
+    let is_excused = may_reach_behind_end(inode) || size == 0;
     if has_checksum || is_excused || f.past_end < SOME {
-        return;
+        return Ok(());
     }
     let is_run = last + 1 == f.end + f.past_end;
     let right = (0..u64::BITS).map(|bit| size ^ 1 << bit).find(|size| size.div_ceil(PAGE) == last + 1);
     let end = (last + 1) * PAGE;
-    let was_pinned = is_run && f.past_end < SEGMENT && (last + 1).is_multiple_of(SEGMENT);
+    // What is allocated for a pinned file ends with a segment, also when it is pinned no more.
+    let addr = j.image.address(inode, last)?;
+    let was_pinned = j.image.g.in_main(addr) && j.image.g.rest_of_segment(addr).is_empty();
     match right.filter(|_| !was_pinned && (is_run || f.past_end >= MANY)) {
         Some(right) => {
             let text = format!(
@@ -83,6 +84,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
         }
         None => {}
     }
+    Ok(())
 }
 
 /// By how many bits the size of an inode differs from the one that was read.

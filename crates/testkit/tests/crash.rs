@@ -121,7 +121,7 @@ fn some_states_of_nvram() {
     let mut counts = Counts::default();
     for options in ON_NVRAM {
         let some =
-            Setup { max_states: 120, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
+            Setup { max_states: 80, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
         let short: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(3).into_iter().take(10)).collect();
         for (what, workloads) in [
             ("short", short),

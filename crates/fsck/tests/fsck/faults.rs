@@ -150,7 +150,7 @@ const FAULTS: &[Fault] = &[
         v.set(Target::Nat(v.ino("small")), "block_addr", v.node_addr(v.ino("page")).into());
     }),
     ("cleaning's failures of a file that is not pinned", Code::InodeField, |v| {
-        v.set(Target::Inode(v.ino("small")), "i_current_depth", 7);
+        v.set(Target::Inode(v.ino("small")), "i_current_depth", 7 << 16);
     }),
     ("NAT entry of number 0", Code::NatReserved, |v| v.set(Target::Nat(0), "block_addr", 4711)),
     ("NAT entry of the meta inode", Code::NatReserved, |v| v.set(Target::Nat(2), "ino", 9)),

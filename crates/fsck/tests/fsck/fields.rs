@@ -7,7 +7,7 @@ use crate::torn::costs_nothing;
 use medfs::{FileKind, Files, Ino, NewFile, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
-use medfs_format::node::{Inline, RawInode};
+use medfs_format::node::{FileFlags, Inline, RawInode};
 use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
 use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Losses};
@@ -129,6 +129,19 @@ fn a_file_of_a_few_blocks_with_attributes_is_not_taken_for_an_inline_one() {
     let mut bytes = vec![0; content.len()];
     assert_eq!(opened(Arc::new(dev)).read(ino, 0, &mut bytes).expect("it can be read"), bytes.len());
     assert!(bytes == content);
+}
+
+/// A count of a file that is pinned no more, and a flag that old kernels let users set, are no faults.
+#[test]
+fn what_other_kernels_leave_is_sound() {
+    let (dev, ino) = with_content(b"content");
+    for change in [
+        |inode: &mut RawInode| inode.i_current_depth = 1.into(),
+        |inode: &mut RawInode| inode.i_flags = FileFlags::COMPR.bits().into(),
+    ] {
+        let dev = changed(&dev, ino, |block| change(block.view_mut()));
+        assert_eq!(repaired(&dev).before.findings, []);
+    }
 }
 
 /// Where the attributes of an inode begin.

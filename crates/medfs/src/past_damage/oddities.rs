@@ -10,8 +10,6 @@ use medfs_format::{Ino, is_block, xattr};
 
 /// Written pages behind the end that a file does not have by chance.
 const MANY: u64 = 16;
-/// Pages of a segment: a file that was pinned once has all of its last one.
-const SEGMENT: u64 = 512;
 
 impl PastDamage<'_> {
     /// Whether a file without blocks has something else than addresses in their place: its content may be in the inode,
@@ -44,7 +42,7 @@ impl PastDamage<'_> {
             return Ok(false);
         }
         let most = max_pages(self.tree.slots(&inode).fanout());
-        let (mut index, mut count, mut end) = (inode.pages(), 0, 0);
+        let (mut index, mut count, mut last) = (inode.pages(), 0, None);
         while index < most {
             let Some(slot) = self.tree.find_slot(&inode, index)? else {
                 index = self.tree.next_existing(&inode, index)?.max(index + 1);
@@ -52,12 +50,11 @@ impl PastDamage<'_> {
             };
             let addrs = slot.addrs(usize::MAX);
             count += addrs.iter().filter(|&&addr| is_block(addr)).count() as u64;
-            if let Some(last) = addrs.iter().rposition(|&addr| is_block(addr)) {
-                end = index + last as u64 + 1;
-            }
+            last = addrs.iter().rev().copied().find(|&addr| is_block(addr)).or(last);
             index += addrs.len().max(1) as u64;
         }
-        let was_pinned = count < SEGMENT && end.is_multiple_of(SEGMENT);
+        // What is allocated for a pinned file ends with a segment, also when it is pinned no more.
+        let was_pinned = last.is_some_and(|addr| self.tree.geo.rest_of_segment(addr).is_empty());
         Ok(count >= MANY && !was_pinned)
     }
 

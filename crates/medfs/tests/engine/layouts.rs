@@ -371,7 +371,7 @@ fn crashes_of_an_import(volumes: &[(Feature, &str)], exhaustive: usize) {
         let recorder = Arc::new(RecordingDevice::new(&base));
         import(recorder.clone(), clock()).expect("import");
         let torn = Arc::new(|addr: u64, _: Cause, _: &[u8; PAGE]| addr < 2);
-        let plan = CrashPlan { exhaustive, samples: 8, torn: Some(torn), torn_each: 12, seed: 5 };
+        let plan = CrashPlan { exhaustive, samples: 4, torn: Some(torn), torn_each: 12, seed: 5 };
         let (mut states, mut kinds) = (0, BTreeMap::new());
         for state in recorder.recording().states(&plan) {
             let when = format!("{features:?}, {maker}: {state:?}");

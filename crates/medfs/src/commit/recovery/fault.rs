@@ -28,10 +28,11 @@ impl Replay<'_> {
         self.tree.read_only || self.tree.opts.recover == Recover::WhatFits
     }
 
-    /// Notes that a file has fewer blocks than its inode in the log counts: an address is lost.
-    pub(super) fn note_if_short(&self, inode: &Inode) {
+    /// Notes that a file has fewer blocks than its inode in the log counts: an address is lost. `freed` blocks lay
+    /// behind its end.
+    pub(super) fn note_if_short(&self, inode: &Inode, freed: u64) {
         let counted = self.counted.get(&inode.ino).copied().unwrap_or_default();
-        let missing = counted.saturating_sub(inode.raw(|r| r.i_blocks.get()));
+        let missing = counted.saturating_sub(inode.raw(|r| r.i_blocks.get()) + freed);
         if missing > 0 && self.passes_damage() {
             let what = format!("{counted}, of which {missing} are not named: content may be missing");
             let error = FormatError::corrupt(Structure::Inode, inode.ino, "i_blocks", what).into();

@@ -434,9 +434,12 @@ impl Replay<'_> {
     /// Frees what lies beyond the end of the recovered files, and directories whose names files have now.
     fn settle(&mut self) -> Result<()> {
         for (&ino, inode) in &self.inodes {
-            let trimmed = self.trim(inode).and_then(|()| self.tree.clusters().recount_saved(inode));
-            self.pass_by(ino, trimmed)?;
-            self.note_if_short(inode);
+            let blocks = |inode: &Inode| inode.raw(|r| r.i_blocks.get());
+            let before = blocks(inode);
+            let trimmed = self.trim(inode);
+            let freed = before.saturating_sub(blocks(inode));
+            self.pass_by(ino, trimmed.and_then(|()| self.tree.clusters().recount_saved(inode)))?;
+            self.note_if_short(inode, freed);
             self.tree.deltas().compact().forget_compact_map(inode);
             self.tree.refs.drop_pages(ino, 0..u64::MAX);
             self.tree.load_dependents(inode);
