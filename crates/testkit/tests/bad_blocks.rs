@@ -293,8 +293,7 @@ fn blocks_that_once_cost_files() {
         ("crash-roll-forward", 4099),
         ("crash-roll-forward-features", 4099),
         ("crash-rename", 4107),
-        // Journals: lost+found got the number of a node that they led to.
-        ("crash-rename", 1025),
+        ("crash-rename", 1025), // journals: lost+found got the number of a node that they led to
     ];
     let mut tally = Tally::default();
     for (name, block) in known {
@@ -330,20 +329,15 @@ fn strike_known(known: &[(&str, u64)], among: &[Damage]) {
 #[test]
 fn groups_that_once_cost_files() {
     let known = [
-        // One copy of the superblock with a feature that nobody knows.
-        ("crash-rename", 9003663),
-        // Both superblocks are lost, and one header of each pack: the areas were put two blocks too early.
-        ("crash-rename", 11000001),
-        // The journals of both packs: what an abandoned checkpoint had written counted again after the next one.
-        ("crash-rename", 11001061),
+        ("crash-rename", 9003663), // one copy of the superblock with a feature that nobody knows
+        ("crash-rename", 11000001), // both superblocks, a header of each pack: areas two blocks too early
+        ("crash-rename", 11001061), // both packs' journals: an abandoned checkpoint counted after the next
         // The summary of an empty segment, into which the log had been written.
         ("crash-roll-forward", 11003261),
         ("crash-roll-forward-features", 11003261),
-        // A bit of an entry in the SIT's journal, and the block of the NAT.
-        ("plain, crashed", 11004184),
-        // A directory without a block for its first two entries.
-        ("tree-no-inline", 11003029),
-        ("plain", 230000810), // a superblock that calls a user's file one of quotas
+        ("plain, crashed", 11004184), // a bit of an entry in the SIT's journal, and the block of the NAT
+        ("tree-no-inline", 11003029), // a directory without a block for its first two entries
+        ("plain", 230000810),         // a superblock that calls a user's file one of quotas
         ("plain, crashed", 230000810),
     ];
     strike_known(&known, &[Damage::Unreadable, Damage::Zeroed, Damage::Flipped]);
@@ -380,8 +374,7 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("tree-plain", 80000989),
         ("plain, crashed", 80001056),
         ("deltas", 94002210), // what two nodes name was asked before all nodes were found
-        // A sector of the SIT's journal is zeros: one segment in several entries.
-        ("crash-orphans", 140003984),
+        ("crash-orphans", 140003984), // zeros in the SIT's journal: one segment in several entries
         ("crash-rename", 140000211), // a footer that names its own block is that of the block before
         // An older sector of an inode names the second block of a file whose inode is lost.
         ("crash-rename", 140001219),
@@ -400,6 +393,13 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("crash-rename", 190000338),
     ];
     strike_known(&known, &Damage::ALL);
+}
+
+#[test]
+#[ignore = "zeros for a summary and another node's sector: whose the blocks are; two superblocks and parts of both packs"]
+fn groups_that_still_cost_files() {
+    strike_known(&[("deltas, worked on, crashed", 210000592)], &Damage::ALL);
+    strike_known(&[("crash-orphans", 230001879)], Damage::first(Some(3)));
 }
 
 /// Inodes of links, and of a socket that becomes one, with an older sector.
