@@ -2,7 +2,7 @@
 //! recovery, the check and the repair agree on where what was fsynced ends.
 
 use crate::common::*;
-use medfs::{Files, ManualClock, MountOptions, PastDamage, Recover, Volume};
+use medfs::{FallocateMode, Files, ManualClock, MountOptions, PastDamage, Recover, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
@@ -492,4 +492,23 @@ fn one_node_that_cannot_be_replayed_costs_its_own_file_alone() {
         judge(&device);
     }
     assert!(met >= 4, "{met}");
+}
+
+/// Pages that `fallocate` reserved behind the end go when a file is rolled forward: none of them is missing.
+#[test]
+fn what_was_reserved_behind_the_end_is_not_missing() {
+    for base in kinds() {
+        let device = Arc::new(base.snapshot());
+        let v = open_device(&device, "");
+        let f = file(&v, v.root(), "reserved");
+        v.fallocate(f, FallocateMode::KEEP_SIZE, 0, 70_000).expect("room");
+        write(&v, f, 0, &noise(1));
+        v.fsync(f, false).expect("fsync");
+        let crashed = Arc::new(device.snapshot());
+        drop(v);
+        let options = MountOptions { recover: Recover::WhatFits, ..MountOptions::default() };
+        let v = Volume::open(crashed, options, Arc::new(ManualClock::new(START))).expect("it opens");
+        let left_out = PastDamage::of(&v).unrecovered();
+        assert!(left_out.is_empty(), "{left_out:?}");
+    }
 }
