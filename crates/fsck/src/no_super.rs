@@ -19,7 +19,9 @@ use crate::no_pack;
 use crate::pack;
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::BlockDevice;
-use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint, RawOrphanBlock};
+use medfs_format::checkpoint::{
+    self, BitmapPlaces, CHECKSUM_OFFSET, CpFlags, HEADER_SIZE, RawCheckpoint, RawOrphanBlock,
+};
 use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::footer;
 use medfs_format::sit::test_bit;
@@ -212,6 +214,21 @@ fn is_other_header(medium: &Medium<'_>, first: &RawCheckpoint, last: BlockAddr) 
     Ok(same && checkpoint::verify_checksum(&block, last).is_ok())
 }
 
+/// Blocks that `mkfs` keeps behind a header for the bitmaps of this size.
+fn usual_payload(cp: &RawCheckpoint) -> u32 {
+    let sit = cp.sit_ver_bitmap_bytesize.get() as usize;
+    let both = sit + cp.nat_ver_bitmap_bytesize.get() as usize;
+    let room = CHECKSUM_OFFSET - HEADER_SIZE;
+    let behind = if both <= room {
+        0
+    } else if cp.flags().contains(CpFlags::LARGE_NAT_BITMAP) {
+        both - room
+    } else {
+        sit
+    };
+    behind.div_ceil(BLOCK_SIZE) as u32
+}
+
 impl Seen {
     /// A pack that begins there, with this header; `None` where that cannot be.
     fn at(medium: &Medium<'_>, at: BlockAddr, cp: &RawCheckpoint) -> io::Result<Option<Seen>> {
@@ -220,11 +237,16 @@ impl Seen {
         if !(1..cp.cp_pack_total_block_count.get()).contains(&before) {
             return Ok(None);
         }
-        let orphans = match cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
-            true => medium.read(at + before - 1)?.view::<RawOrphanBlock>().blk_count.get().into(),
-            false => 0,
+        let payload = if cp.flags().contains(CpFlags::ORPHAN_PRESENT) {
+            match medium.read(at + before - 1)?.view::<RawOrphanBlock>().blk_count.get() {
+                // It is lost.
+                0 => Some(usual_payload(cp)),
+                orphans => (before - 1).checked_sub(orphans.into()),
+            }
+        } else {
+            Some(before - 1)
         };
-        Ok((before - 1).checked_sub(orphans).map(|payload| Seen { at, cp: cp.clone(), payload }))
+        Ok(payload.map(|payload| Seen { at, cp: cp.clone(), payload }))
     }
 
     /// Headers that are the first or the last block of a pack, where the first of two begins at `start`.
