@@ -24,6 +24,11 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
             "medfs dump: warning: fsyncs may lie in the NVRAM {nvram}: what is shown is as of the last checkpoint"
         );
     }
+    for what in dump.rebuilt() {
+        errln!(
+            "medfs dump: warning: no copy of the {what} is usable: what is shown is rebuilt from the rest of the volume, as a repair would"
+        );
+    }
     let mut out = BufWriter::new(output::stdout());
     let record = match args.what.as_ref().unwrap_or(&DumpWhat::Super) {
         DumpWhat::Super => dump.superblock(),

@@ -7,18 +7,19 @@
 use crate::fsck_advice::waits_for_memory;
 use crate::fsck_args::FsckArgs;
 use crate::fsck_replay::{self, LooseEnds, closed, tie_up};
+use crate::progress::Scan;
 use crate::target::Target;
-use crate::{nvram, progress, words};
+use crate::{nvram, words};
 use anyhow::{Context, Result, anyhow};
 use medfs::{NvramPlace, PastDamage, Survivor};
-use medfs_device::{BlockDevice, Overlay};
+use medfs_device::{BlockDevice, CountingDevice, Overlay};
+use medfs_format::BLOCK_SIZE;
 use medfs_fsck::{Code, Finding, Options, RepairError, Report, check, repair_found};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Turns of repair and roll-forward before they are given up.
 const TURNS: usize = 4;
-const PROGRESS_STEPS: u64 = 1000;
 
 /// Says what it means that an error ends a repair.
 pub(crate) type Ended<'a> = &'a dyn Fn() -> String;
@@ -49,12 +50,9 @@ impl Mended {
 
     /// Repairs what the last check found.
     fn repair(&mut self, args: &FsckArgs, dev: &Target, options: &Options, ended: Ended<'_>) -> Result<()> {
-        let bar = progress::share("repairing", PROGRESS_STEPS);
-        let repair = repair_found(&**dev, std::mem::take(&mut self.left), options, &mut |done| {
-            bar.set_position((done * PROGRESS_STEPS as f64) as u64)
-        })
-        .map_err(|error| not_repaired(&args.image, &error, ended))?;
-        bar.finish_and_clear();
+        let found = std::mem::take(&mut self.left);
+        let repair = scanning("repairing", &**dev, |dev, at| repair_found(dev, found, options, at))
+            .map_err(|error| not_repaired(&args.image, &error, ended))?;
         self.changed |= repair.changed;
         (self.left, self.unfinished) = (repair.after, repair.unfinished);
         Ok(())
@@ -126,11 +124,21 @@ pub(crate) fn checked(image: &Path, dev: &dyn BlockDevice) -> Result<Report> {
 }
 
 fn checked_as(image: &Path, dev: &dyn BlockDevice, options: &Options) -> Result<Report> {
-    let bar = progress::share("checking", PROGRESS_STEPS);
-    let mut at = |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64);
-    let report = check(dev, options, &mut at).with_context(|| format!("cannot check {}", image.display()))?;
-    bar.finish_and_clear();
-    Ok(report)
+    scanning("checking", dev, |dev, at| check(dev, options, at))
+        .with_context(|| format!("cannot check {}", image.display()))
+}
+
+/// Does something that reads the device, with a bar.
+fn scanning<T>(
+    what: &str,
+    dev: &dyn BlockDevice,
+    work: impl FnOnce(&dyn BlockDevice, &mut dyn FnMut(f64)) -> T,
+) -> T {
+    let counted = CountingDevice::new(dev);
+    let bar = Scan::new(what);
+    let done = work(&counted, &mut |done| bar.at(done, counted.counts().blocks_read * BLOCK_SIZE as u64));
+    bar.end();
+    done
 }
 
 /// Whether a repair replays what was fsynced.

@@ -52,6 +52,33 @@ pub(crate) fn share(what: &str, total: u64) -> ProgressBar {
     styled(what, Some(total), "{msg} {wide_bar} {percent}% {left}")
 }
 
+/// A bar over what a check or a scan of a device does, with how fast it reads.
+pub(crate) struct Scan(ProgressBar);
+
+impl Scan {
+    /// Steps of the bar.
+    const STEPS: f64 = 1000.0;
+
+    /// At its beginning.
+    pub(crate) fn new(what: &str) -> Scan {
+        Scan(styled(what, Some(Self::STEPS as u64), "{msg} {wide_bar} {percent}% {prefix} {left}"))
+    }
+
+    /// This share of all is done, for which so many bytes were read.
+    pub(crate) fn at(&self, done: f64, bytes: u64) {
+        let seconds = self.0.elapsed().as_secs_f64();
+        if bytes > 0 && seconds > 0.0 {
+            self.0.set_prefix(format!("{}/s", HumanBytes((bytes as f64 / seconds) as u64)));
+        }
+        self.0.set_position((done * Self::STEPS) as u64);
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end(self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// Steps in a second, as people read a number; nothing before the first one.
 fn rate(state: &ProgressState, out: &mut dyn Write) {
     if state.pos() > 0 {

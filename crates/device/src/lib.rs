@@ -144,26 +144,32 @@ pub trait BlockDevice: Send + Sync {
     fn read_only(&self) -> bool;
 }
 
-impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn block_count(&self) -> u64 {
-        (**self).block_count()
-    }
-    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
-        (**self).read(addr, blocks)
-    }
-    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
-        (**self).write(addr, blocks, tag)
-    }
-    fn flush(&self) -> io::Result<()> {
-        (**self).flush()
-    }
-    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
-        (**self).discard(addr, count)
-    }
-    fn read_only(&self) -> bool {
-        (**self).read_only()
-    }
+/// What holds a device is one.
+macro_rules! pass_on {
+    ($($holder:ty),*) => {$(
+        impl<D: BlockDevice + ?Sized> BlockDevice for $holder {
+            fn block_count(&self) -> u64 {
+                (**self).block_count()
+            }
+            fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+                (**self).read(addr, blocks)
+            }
+            fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+                (**self).write(addr, blocks, tag)
+            }
+            fn flush(&self) -> io::Result<()> {
+                (**self).flush()
+            }
+            fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+                (**self).discard(addr, count)
+            }
+            fn read_only(&self) -> bool {
+                (**self).read_only()
+            }
+        }
+    )*};
 }
+pass_on!(&D, Arc<D>);
 
 /// Reads one block.
 pub fn read_block(dev: &dyn BlockDevice, addr: u64) -> io::Result<Box<Block>> {

@@ -9,6 +9,7 @@ mod result;
 use crate::damaged::Newer;
 use crate::exit::Coded;
 use crate::list::failure_line;
+use crate::progress::Scan;
 use crate::{damaged, exit, nvram, output, progress, survivor, target, undo, words};
 use anyhow::{Context, Result, bail};
 use args::GetArgs;
@@ -26,8 +27,6 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const PROGRESS_STEPS: u64 = 1000;
 
 /// Paths of the volume, and what each leads to.
 type Found<'s, 'v> = Vec<(&'s PathBuf, Held<'v>)>;
@@ -278,12 +277,12 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
         let dir = std::env::temp_dir();
         format!("cannot create a temporary file in {}, which the variable TMPDIR names", dir.display())
     })?;
-    let bar = progress::share("scanning the volume", PROGRESS_STEPS);
+    let bar = Scan::new("scanning the volume");
     let salvaged = salvage::open(device.clone(), changes, Arc::new(SystemClock), &mut |done| {
-        bar.set_position((done * PROGRESS_STEPS as f64) as u64);
+        bar.at(done, device.bytes_read());
         keeper.keep();
     });
-    bar.finish_and_clear();
+    bar.end();
     let salvaged = salvaged.map_err(|error| nothing_of(&*device, &args.image, error))?;
     let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
     if faults > 0 {

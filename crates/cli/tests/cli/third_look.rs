@@ -171,6 +171,20 @@ fn dump_says_of_damage_what_it_is_and_which_file_is_meant() {
 }
 
 #[test]
+fn dump_says_what_of_the_volume_is_rebuilt() {
+    let s = volume();
+    let warning = |what| format!("warning: no copy of the {what} is usable");
+    assert!(!says(&s, 0, "dump image checkpoint").contains("warning"));
+    zero(&s, 512, 1024);
+    let text = says(&s, 0, "dump image checkpoint");
+    assert!(text.contains(&warning("checkpoint")) && !text.contains(&warning("superblock")), "{text}");
+    let s = volume();
+    zero(&s, 0, 2);
+    let text = says(&s, 0, "dump image super");
+    assert!(text.contains(&warning("superblock")) && !text.contains(&warning("checkpoint")), "{text}");
+}
+
+#[test]
 fn an_import_of_a_damaged_volume_says_what_comes_first() {
     let s = Scratch::with_volume("64M");
     fs::write(s.path("file"), "content").unwrap();

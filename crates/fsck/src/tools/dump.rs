@@ -10,7 +10,7 @@ mod record;
 mod runs;
 mod shared;
 
-use crate::finding::Findings;
+use crate::finding::{Code, Findings};
 use crate::image::{Image, Stop};
 use crate::inode::Rules;
 use crate::log;
@@ -85,6 +85,7 @@ pub(crate) struct Found {
 pub struct Dump<'d> {
     pub(crate) image: Image<'d>,
     rules: Rules,
+    rebuilt: Vec<&'static str>,
 }
 
 impl<'d> Dump<'d> {
@@ -96,7 +97,13 @@ impl<'d> Dump<'d> {
                 // What has two copies was read from either. The rest is shown as it is.
                 image.cache.medium.be_strict();
                 image.lost_sit.clear();
-                Ok(Dump { rules: Rules::of(&image), image })
+                let rebuilt =
+                    [(Code::SuperblockLost, "superblock"), (Code::CheckpointLost, "checkpoint")].into_iter();
+                let rebuilt = rebuilt
+                    .filter(|(code, _)| findings.list.iter().any(|found| found.code == *code))
+                    .map(|(_, what)| what)
+                    .collect();
+                Ok(Dump { rules: Rules::of(&image), image, rebuilt })
             }
             Err(Stop::Io(e)) => Err(e.into()),
             Err(Stop::Fatal) => {
@@ -104,6 +111,11 @@ impl<'d> Dump<'d> {
                 Err(DumpError::Unreadable(sentences.join("; ")))
             }
         }
+    }
+
+    /// The structures of which no copy is usable: what is shown in their place is what a repair begins with.
+    pub fn rebuilt(&self) -> &[&'static str] {
+        &self.rebuilt
     }
 
     /// Whether the volume may hold deltas.
