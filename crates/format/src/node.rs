@@ -274,6 +274,13 @@ impl RawInode {
         self.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)
     }
 
+    /// Whether a file may have blocks behind its end: they are there on purpose, or go when it is next opened.
+    pub fn may_reach_behind_end(&self) -> bool {
+        self.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY | Advise::TRUNC)
+            || self.inline().contains(Inline::PIN_FILE)
+            || self.i_links.get() == 0
+    }
+
     /// Checksum of the inode block, as stored in `i_inode_checksum`.
     pub fn checksum(&self, seed: u32) -> u32 {
         let crc = crc::chain(seed, &self.footer.ino.get().to_le_bytes());

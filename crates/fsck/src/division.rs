@@ -9,7 +9,7 @@
 
 use crate::finding::Code;
 use crate::judgement::Judgement;
-use crate::slots::{has_blank_head, has_no_addresses, may_reach_behind_end};
+use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, is_of_slot, recorded};
 use crate::usual::Usual;
 use medfs_format::dentry::{Area, AreaLayout};
@@ -309,7 +309,7 @@ impl Scene {
     fn hole_of(&self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<usize>> {
         let Some(slots) = self.slots(inode) else { return Ok(None) };
         // Clusters reach over the end, too.
-        let is_excused = may_reach_behind_end(inode) || inode.flags().contains(FileFlags::COMPR);
+        let is_excused = inode.may_reach_behind_end() || inode.flags().contains(FileFlags::COMPR);
         let is_plain = !j.image.raw_sb().is_delta_volume() && !has_no_addresses(inode);
         if is_excused || !is_plain || !inode.has_nodes() {
             return Ok(None);

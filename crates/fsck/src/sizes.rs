@@ -7,7 +7,6 @@ use crate::evidence::doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
-use crate::slots::may_reach_behind_end;
 use medfs_format::BLOCK_SIZE;
 use medfs_format::node::{Advise, RawInode};
 use std::io;
@@ -54,7 +53,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
     let (ino, size) = (f.ino, inode.i_size.get());
     let has_checksum = j.rules.seed.is_some() && inode.extra_fits(12);
     // Of a file that was cut, power may have been lost before its blocks went.
-    let is_excused = may_reach_behind_end(inode) || size == 0;
+    let is_excused = inode.may_reach_behind_end() || size == 0;
     if has_checksum || is_excused || f.past_end < SOME {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! How many of its slots an inode has for addresses, as far as its head can be read.
 
-use medfs_format::node::{Advise, DEF_ADDRS_PER_INODE, FileKind, Inline, RawInode};
+use medfs_format::node::{DEF_ADDRS_PER_INODE, FileKind, Inline, RawInode};
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
@@ -27,11 +27,4 @@ pub(crate) fn most_addresses(inode: &RawInode, flexible: bool) -> usize {
     }
     let slots = inode.possible_slots(flexible).filter(|_| !has_no_addresses(inode));
     slots.map_or(0, |slots| slots.addrs())
-}
-
-/// Whether a file may have blocks behind its end: they are there on purpose, or go when it is next opened.
-pub(crate) fn may_reach_behind_end(inode: &RawInode) -> bool {
-    inode.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY | Advise::TRUNC)
-        || inode.inline().contains(Inline::PIN_FILE)
-        || inode.i_links.get() == 0
 }

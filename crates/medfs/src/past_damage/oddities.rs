@@ -4,7 +4,7 @@
 use super::PastDamage;
 use crate::error::Result;
 use crate::types::FileKind;
-use medfs_format::node::{ADDR_OFFSET, Advise, FileFlags, Inline};
+use medfs_format::node::{ADDR_OFFSET, FileFlags, Inline};
 use medfs_format::path::max_pages;
 use medfs_format::{Ino, is_block, xattr};
 
@@ -32,10 +32,8 @@ impl PastDamage<'_> {
     pub fn has_pages_behind_end(&self, ino: Ino) -> Result<bool> {
         let inode = self.tree.inode(ino)?;
         let is_excused = inode.raw(|r| {
-            r.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY | Advise::TRUNC)
-                || r.inline().contains(Inline::PIN_FILE)
+            r.may_reach_behind_end()
                 || r.flags().contains(FileFlags::COMPR)
-                || r.i_links.get() == 0
                 || r.extra().is_some_and(|extra| extra.i_inode_checksum.get() != 0)
         });
         if is_excused || inode.is_inline() || inode.kind() != FileKind::Regular {
