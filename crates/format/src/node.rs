@@ -269,6 +269,13 @@ impl RawInode {
         possible.then(|| self.slots(flexible))
     }
 
+    /// Whether content fills the inode up to the area of attributes, into which it may go on: `sload.f2fs` leaves the
+    /// end of a link's target there.
+    pub fn content_meets_attributes(&self, slots: Slots) -> bool {
+        let last = slots.inline_xattr_range().start - 1;
+        self.inline().contains(Inline::DATA) && self.as_bytes()[last] != 0
+    }
+
     /// Whether nodes of the file lie below its inode.
     pub fn has_nodes(&self) -> bool {
         self.i_nid.iter().any(|nid| nid.get() != NULL_ADDR)

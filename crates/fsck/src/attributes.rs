@@ -17,8 +17,7 @@ pub(crate) fn is_junk(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &
     if j.has_zones() || !inode.inline().contains(Inline::XATTR) {
         return false;
     }
-    let start = inode.slots(j.rules.flexible()).inline_xattr_range().start;
-    let goes_on = inode.inline().contains(Inline::DATA) && inode.as_bytes()[start - 1] != 0;
+    let goes_on = inode.content_meets_attributes(inode.slots(j.rules.flexible()));
     let is_junk = !goes_on && xattr::is_junk(area, |addr| j.image.g.in_main(addr));
     if is_junk {
         let text = format!(

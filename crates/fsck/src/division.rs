@@ -224,9 +224,7 @@ impl Scene {
         let begins = area.first().is_some_and(|word| word.get() == XATTR_MAGIC);
         let is_flagged = inode.inline().contains(Inline::XATTR);
         let is_used = area.iter().any(|word| word.get() != 0);
-        // The end of a link's target, as `sload.f2fs` leaves it.
-        let goes_on = inode.inline().contains(Inline::DATA)
-            && end.checked_sub(1).is_some_and(|last| inode.i_addr[last].get() >> 24 != 0);
+        let goes_on = inode.content_meets_attributes(slots);
         let is_junk =
             is_used && !begins && !goes_on && (is_flagged || (is_other && !has_no_addresses(inode)));
         if is_junk || (begins && !is_flagged) || self.has_lost_flag(inode) {

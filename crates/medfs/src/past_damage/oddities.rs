@@ -4,7 +4,7 @@
 use super::PastDamage;
 use crate::error::Result;
 use crate::types::FileKind;
-use medfs_format::node::{ADDR_OFFSET, FileFlags, Inline};
+use medfs_format::node::{FileFlags, Inline};
 use medfs_format::path::max_pages;
 use medfs_format::{Ino, is_block, xattr};
 
@@ -59,15 +59,15 @@ impl PastDamage<'_> {
     /// Whether junk lies in the inode where its extended attributes were: none are read.
     pub fn has_junk_for_attributes(&self, ino: Ino) -> Result<bool> {
         let inode = self.tree.inode(ino)?;
-        let inline = inode.raw(|r| r.inline());
-        if !inline.contains(Inline::XATTR) || self.tree.is_delta_volume() {
+        let has_area = inode.raw(|r| r.inline().contains(Inline::XATTR));
+        if !has_area || self.tree.is_delta_volume() {
             return Ok(false);
         }
-        let range = self.tree.slots(&inode).inline_xattr_range();
+        let slots = self.tree.slots(&inode);
         Ok(inode.node.read(|d| {
-            // The end of a link's target, as `sload.f2fs` leaves it.
-            let goes_on = inline.contains(Inline::DATA) && d.block.0[range.start.max(ADDR_OFFSET) - 1] != 0;
-            !goes_on && xattr::is_junk(&d.block.0[range], |addr| self.tree.geo.in_main(addr))
+            let area = &d.block.0[slots.inline_xattr_range()];
+            let goes_on = d.inode().content_meets_attributes(slots);
+            !goes_on && xattr::is_junk(area, |addr| self.tree.geo.in_main(addr))
         }))
     }
 }
