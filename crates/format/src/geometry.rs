@@ -229,6 +229,12 @@ impl Geometry {
         addr + 1..self.seg_start(self.segno(addr)) + BLOCKS_PER_SEG
     }
 
+    /// Whether a block of the main area is the last of its segment. What is allocated for a pinned file ends with such
+    /// a block, also when the file is pinned no more.
+    pub fn ends_segment(&self, addr: BlockAddr) -> bool {
+        self.in_main(addr) && self.rest_of_segment(addr).is_empty()
+    }
+
     /// Blocks of a section.
     pub fn blocks_per_section(&self) -> u32 {
         self.segs_per_sec * BLOCKS_PER_SEG

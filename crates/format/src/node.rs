@@ -20,6 +20,8 @@ pub const DEFAULT_INLINE_XATTR_ADDRS: usize = 50;
 pub const MAX_INLINE_XATTR_ADDRS: usize = DEF_ADDRS_PER_INODE - EXTRA_ISIZE as usize / 4 - 1 - 10;
 /// Bytes of the extra attributes this implementation writes (all that are defined).
 pub const EXTRA_ISIZE: u16 = 36;
+/// Written pages behind its end that a file does not have by chance.
+pub const MANY_BEHIND_END: u64 = 16;
 /// Offset of `i_inode_checksum` in the inode block.
 const INODE_CHECKSUM_OFFSET: usize = ADDR_OFFSET + 8;
 

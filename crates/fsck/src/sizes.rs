@@ -8,13 +8,11 @@ use crate::file::FileWalk;
 use crate::finding::Code;
 use crate::judgement::Judgement;
 use medfs_format::BLOCK_SIZE;
-use medfs_format::node::{Advise, RawInode};
+use medfs_format::node::{Advise, MANY_BEHIND_END, RawInode};
 use std::io;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Written pages behind the end that a file does not have by chance.
-const MANY: u64 = 16;
-/// The same where they follow the end without a hole, and a flipped bit of the size explains them.
+/// As [`MANY_BEHIND_END`] where they follow the end without a hole, and a flipped bit of the size explains them.
 const SOME: u64 = 2;
 
 /// Judges the size of a regular file that was walked.
@@ -60,10 +58,9 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
     let is_run = last + 1 == f.end + f.past_end;
     let right = (0..u64::BITS).map(|bit| size ^ 1 << bit).find(|size| size.div_ceil(PAGE) == last + 1);
     let end = (last + 1) * PAGE;
-    // What is allocated for a pinned file ends with a segment, also when it is pinned no more.
     let addr = j.image.address(inode, last)?;
-    let was_pinned = j.image.g.in_main(addr) && j.image.g.rest_of_segment(addr).is_empty();
-    match right.filter(|_| !was_pinned && (is_run || f.past_end >= MANY)) {
+    let was_pinned = j.image.g.ends_segment(addr);
+    match right.filter(|_| !was_pinned && (is_run || f.past_end >= MANY_BEHIND_END)) {
         Some(right) => {
             let text = format!(
                 "inode {ino}: i_size is {size}, but it has blocks up to {end}; with one bit flipped it is {right}"
@@ -71,7 +68,7 @@ fn judge_end(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last: u6
             j.findings.add(Code::InodeField, text);
             inode.i_size = right.into();
         }
-        None if f.past_end >= MANY && !was_pinned => {
+        None if f.past_end >= MANY_BEHIND_END && !was_pinned => {
             let text = format!(
                 "inode {ino}: i_size is {size}, but {} of its blocks lie behind that, up to {end}; \
                  a repair keeps both, and marks the file as one that has blocks behind its end",

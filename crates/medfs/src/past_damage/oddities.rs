@@ -4,12 +4,9 @@
 use super::PastDamage;
 use crate::error::Result;
 use crate::types::FileKind;
-use medfs_format::node::{FileFlags, Inline};
+use medfs_format::node::{FileFlags, Inline, MANY_BEHIND_END};
 use medfs_format::path::max_pages;
 use medfs_format::{Ino, is_block, xattr};
-
-/// Written pages behind the end that a file does not have by chance.
-const MANY: u64 = 16;
 
 impl PastDamage<'_> {
     /// Whether a file without blocks has something else than addresses in their place: its content may be in the inode,
@@ -51,9 +48,9 @@ impl PastDamage<'_> {
             last = addrs.iter().rev().copied().find(|&addr| is_block(addr)).or(last);
             index += addrs.len().max(1) as u64;
         }
-        // What is allocated for a pinned file ends with a segment, also when it is pinned no more.
-        let was_pinned = last.is_some_and(|addr| self.tree.geo.rest_of_segment(addr).is_empty());
-        Ok(count >= MANY && !was_pinned)
+        let geo = &self.tree.geo;
+        let was_pinned = last.is_some_and(|addr| !geo.in_main(addr) || geo.ends_segment(addr));
+        Ok(count >= MANY_BEHIND_END && !was_pinned)
     }
 
     /// Whether junk lies in the inode where its extended attributes were: none are read.
