@@ -48,8 +48,7 @@ impl PastDamage<'_> {
             last = addrs.iter().rev().copied().find(|&addr| is_block(addr)).or(last);
             index += addrs.len().max(1) as u64;
         }
-        let geo = &self.tree.geo;
-        let was_pinned = last.is_some_and(|addr| !geo.in_main(addr) || geo.ends_segment(addr));
+        let was_pinned = last.is_some_and(|addr| self.tree.geo.ends_segment(addr));
         Ok(count >= MANY_BEHIND_END && !was_pinned)
     }
 
