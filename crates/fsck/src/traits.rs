@@ -7,12 +7,12 @@
 
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
+use crate::usual::ask_first_inodes;
 use foldhash::HashMap;
 use medfs_format::delta;
 use medfs_format::node::{Advise, FileFlags, FileKind, Inline, RawInode, footer};
 use medfs_format::quota;
 use medfs_format::superblock::{Feature, RawSuperblock};
-use medfs_format::weigh::{Wanted, ask_inodes};
 use medfs_format::xattr::{HEADER_SIZE, NameIndex, RawXattrEntry};
 use medfs_format::{BlockAddr, Ino, Nid, crc};
 use std::io;
@@ -77,14 +77,7 @@ pub(crate) fn give_back(image: &mut Image<'_>, findings: &mut Findings) -> io::R
 /// Whether most of the first inodes have extra attributes, as far as they can be read.
 fn most_have_extra(image: &mut Image<'_>) -> io::Result<bool> {
     let (mut with, mut without) = (0, 0);
-    let g = image.g.clone();
-    let mut read = |wanted| {
-        Ok::<_, io::Error>(vec![match wanted {
-            Wanted::Nat(index) => image.nat_block(index)?.0,
-            Wanted::Node(addr) => image.cache.read(addr)?,
-        }])
-    };
-    ask_inodes(&g, &mut read, &mut |_, inode| {
+    ask_first_inodes(image, &mut |_, inode| {
         let has = inode.extra().is_some() && inode.possible_slots(true).is_some();
         if has { with += 1 } else { without += 1 }
     })?;

@@ -2,7 +2,8 @@
 
 use crate::image::Image;
 use crate::inode::Rules;
-use medfs_format::node::FileKind;
+use medfs_format::Ino;
+use medfs_format::node::{FileKind, RawInode};
 use medfs_format::superblock::Feature;
 use medfs_format::weigh::{Wanted, ask_inodes};
 use std::io;
@@ -22,14 +23,7 @@ impl Usual {
         let (flexible, root) = (rules.flexible(), image.g.root_ino);
         // That of the root is of who made the volume, the others' of who filled it.
         let (mut extras, mut others, mut xattrs) = (Vec::new(), Vec::new(), Vec::new());
-        let g = image.g.clone();
-        let mut read = |wanted| {
-            Ok::<_, io::Error>(vec![match wanted {
-                Wanted::Nat(index) => image.nat_block(index)?.0,
-                Wanted::Node(addr) => image.cache.read(addr)?,
-            }])
-        };
-        ask_inodes(&g, &mut read, &mut |ino, inode| {
+        ask_first_inodes(image, &mut |ino, inode| {
             let extra = inode.extra().map_or(0, |extra| extra.i_extra_isize.get());
             extras.push(extra);
             if ino != root {
@@ -46,6 +40,21 @@ impl Usual {
         let xattr = if image.raw_sb().is_delta_volume() { None } else { most(&xattrs) };
         Ok(Usual { extra, xattr })
     }
+}
+
+/// Asks the first inodes of a volume that can be read, each with its number.
+pub(crate) fn ask_first_inodes(
+    image: &mut Image<'_>,
+    each: &mut dyn FnMut(Ino, &RawInode),
+) -> io::Result<()> {
+    let g = image.g.clone();
+    let mut read = |wanted| {
+        Ok::<_, io::Error>(vec![match wanted {
+            Wanted::Nat(index) => image.nat_block(index)?.0,
+            Wanted::Node(addr) => image.cache.read(addr)?,
+        }])
+    };
+    ask_inodes(&g, &mut read, each)
 }
 
 /// The value that all have but one at most; of two, both.
