@@ -179,6 +179,12 @@ impl<B: AsRef<[u8]>> Area<B> {
         })
     }
 
+    /// Whether the area begins with `.`, which names the directory `dir` itself.
+    pub fn begins_with_dot(&self, dir: Ino) -> bool {
+        let is_dot = |e: Entry<'_>| e.name == b"." && e.ino == dir;
+        self.layout.slots > 0 && self.in_use(0) && self.entry(0, dir.into()).is_ok_and(is_dot)
+    }
+
     /// All entries from slot `from` on, each checked. After an error the iterator ends.
     pub fn entries(&self, from: usize, id: u64) -> impl Iterator<Item = Result<Entry<'_>, FormatError>> {
         let mut slot = from;

@@ -274,12 +274,7 @@ impl Scene {
     /// Whether inline entries begin with `.`, which names the directory.
     fn begins_with_dot(&self, inode: &RawInode, slots: Slots) -> bool {
         let bytes = &inode.as_bytes()[slots.inline_content_range()];
-        let layout = AreaLayout::inline(bytes.len());
-        if layout.slots == 0 {
-            return false;
-        }
-        let area = Area::new(layout, bytes);
-        area.in_use(0) && area.entry(0, self.ino.into()).is_ok_and(|e| e.name == b"." && e.ino == self.ino)
+        Area::new(AreaLayout::inline(bytes.len()), bytes).begins_with_dot(self.ino)
     }
 
     /// Whether a division that nothing else contradicts has extra attributes of a size that nobody writes, and other

@@ -335,17 +335,13 @@ impl Judgement<'_> {
         probe.i_inline |= Inline::DENTRY.bits();
         let flexible = self.rules.flexible();
         let Some(slots) = probe.possible_slots(flexible) else { return Ok(None) };
-        let starts = |area: Area<&[u8]>| {
-            area.in_use(0) && area.entry(0, ino.into()).is_ok_and(|e| e.name == b"." && e.ino == ino)
-        };
         let bytes = &probe.as_bytes()[slots.inline_content_range()];
-        let layout = AreaLayout::inline(bytes.len());
-        if layout.slots > 0 && starts(Area::new(layout, bytes)) {
+        if Area::new(AreaLayout::inline(bytes.len()), bytes).begins_with_dot(ino) {
             return Ok(Some(Inline::DENTRY));
         }
         let first = inode.i_addr[slots.extra].get();
         let in_block = self.image.g.in_main(first)
-            && starts(Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]));
+            && Area::new(AreaLayout::BLOCK, &self.image.cache.get(first)?.0[..]).begins_with_dot(ino);
         Ok(in_block.then_some(Inline::empty()))
     }
 }
