@@ -8,18 +8,19 @@
 //! that was read, and where it alone agrees with all of this.
 
 use crate::finding::Code;
+use crate::holes;
 use crate::judgement::Judgement;
 use crate::slots::{has_blank_head, has_no_addresses};
 use crate::space::{Kind, is_of_slot, recorded};
 use crate::usual::Usual;
 use medfs_format::dentry::{Area, AreaLayout};
 use medfs_format::node::{
-    ADDR_OFFSET, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileFlags, FileKind, Inline, Layouts,
-    RawDirectNode, RawExtraAttr, RawInode, Slots,
+    ADDR_OFFSET, DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, FileKind, Inline, Layouts, RawExtraAttr,
+    RawInode, Slots,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::xattr::{HEADER_SIZE, XATTR_MAGIC};
-use medfs_format::{BLOCK_SIZE, Ino, NULL_ADDR, crc, is_block};
+use medfs_format::{Ino, crc, is_block};
 use std::io;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -73,7 +74,9 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
     if !is_sound {
         scene.ask(j, inode)?;
     }
-    scene.hole = scene.hole_of(j, inode)?;
+    if let Some(slots) = scene.slots(inode) {
+        scene.hole = holes::shown_size(j, inode, slots, scene.usual.xattr)?;
+    }
     let contradicted = (!is_sound && scene.contradicts(inode, false)) || scene.hole.is_some();
     let may_be_moved = !contradicted && scene.may_be_moved(inode);
     if !contradicted && !may_be_moved {
@@ -297,38 +300,6 @@ impl Scene {
         inode.i_addr[slots.extra..slots.extra + slots.area()].iter().any(|addr| is_block(addr.get()))
     }
 
-    /// The size of the attributes where the last slots for addresses are holes, just as many as an area of that size
-    /// has, and the pages behind them are not.
-    fn hole_of(&self, j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<Option<usize>> {
-        let Some(slots) = self.slots(inode) else { return Ok(None) };
-        // Clusters reach over the end, too.
-        let is_excused = inode.may_reach_behind_end() || inode.flags().contains(FileFlags::COMPR);
-        let is_plain = !j.image.raw_sb().is_delta_volume() && !has_no_addresses(inode);
-        if is_excused || !is_plain || !inode.has_nodes() {
-            return Ok(None);
-        }
-        let addrs = &inode.i_addr[slots.extra..slots.extra + slots.area()];
-        let holes = addrs.iter().rev().take_while(|addr| addr.get() == NULL_ADDR).count();
-        if holes == 0 || holes == addrs.len() {
-            return Ok(None);
-        }
-        let was = slots.inline_xattr;
-        let is_hole = |size: &usize| {
-            *size > was
-                && (size - was..size - was + slots.cluster).contains(&holes)
-                && self.usual.xattr != Some(was)
-        };
-        let found = match self.flexible {
-            true => (0..10).map(|bit| was ^ 1 << bit).find(is_hole),
-            false => Some(DEFAULT_INLINE_XATTR_ADDRS).filter(is_hole),
-        };
-        let Some(size) = found else { return Ok(None) };
-        if !first_below(j, inode)? {
-            return Ok(None);
-        }
-        Ok(ends_behind(j, inode, (size - was) as u64)?.then_some(size))
-    }
-
     /// The inodes that one flipped bit makes of this one, and that nothing contradicts.
     fn candidates(&self, inode: &RawInode) -> Vec<RawInode> {
         let mut all = Vec::new();
@@ -417,34 +388,6 @@ impl Scene {
         !has_no_addresses(inode)
             && self.denies_addresses(slots, end, false, self.own.len() > 1 && !self.has_usual_extra(inode))
     }
-}
-
-/// Whether the first node below an inode begins with a block.
-fn first_below(j: &mut Judgement<'_>, inode: &RawInode) -> io::Result<bool> {
-    let nid = inode.i_nid[0].get();
-    if !j.image.g.is_nid(nid) {
-        return Ok(false);
-    }
-    let addr = j.image.nat(nid)?.block_addr.get();
-    if !j.image.g.in_main(addr) {
-        return Ok(false);
-    }
-    Ok(j.image.cache.get(addr)?.view::<RawDirectNode>().addr[0].get() != NULL_ADDR)
-}
-
-/// Whether the pages of a file are behind their places by as many: its last block is as far behind its last page, and
-/// none is behind that.
-fn ends_behind(j: &mut Judgement<'_>, inode: &RawInode, pages: u64) -> io::Result<bool> {
-    let end = inode.i_size.get().div_ceil(BLOCK_SIZE as u64).saturating_add(pages);
-    if end == pages || !is_block(j.image.address(inode, end - 1)?) {
-        return Ok(false);
-    }
-    for page in end..end.saturating_add(pages) {
-        if is_block(j.image.address(inode, page)?) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Whether what is in an inode is as the content of a file so divided; `is_strict`: in all that can be told.

@@ -32,6 +32,7 @@ mod file;
 mod finding;
 mod foreign;
 mod head;
+mod holes;
 mod image;
 mod in_force;
 mod inode;
