@@ -74,6 +74,9 @@ pub struct Report {
     /// Files with nodes of the fsync log that the device changed after it had stored them.
     #[serde(skip)]
     pub unkept: BTreeSet<Ino>,
+    /// Symbolic links that are given up because their targets are lost.
+    #[serde(skip)]
+    pub targets_lost: BTreeSet<Ino>,
     /// One header of the checkpoint in force is damaged, which a repair writes anew, though power loss can leave it so:
     /// other programs may take the checkpoint before for the newest.
     #[serde(skip)]
@@ -273,13 +276,7 @@ pub(crate) fn pass(
         Err(Stop::Fatal) => return Ok((report_of(findings), Ends::default())),
     };
     if mend != Mend::Nothing {
-        mend_superblocks(&image)?;
-        image.mend_pack()?;
-    }
-    if mend != Mend::Nothing && log::unseal(&mut image)? {
-        RawSuperblock::in_block_mut(&mut image.sb).leave_seals();
-        image.bad_copies = vec![1, 0];
-        mend_superblocks(&image)?;
+        mend_before_walk(&mut image)?;
     }
     let mut w = Walker::new(Judgement::new(image, findings, mend), progress);
     let log = log::walk(&mut w.j.image, &mut w.j.findings, w.j.fix)?;
@@ -324,6 +321,7 @@ pub(crate) fn pass(
         log_to_replay: log.summary,
         losses: Losses { reverted: w.reverted.len() as u64, ..w.losses },
         lost: w.j.lost,
+        targets_lost: w.j.targets_lost,
         unkept: log.unkept,
         ..report_of(w.j.findings)
     };
@@ -427,6 +425,18 @@ fn has_name(w: &mut Walker<'_, '_>, ino: Ino) -> io::Result<bool> {
 
 fn report_of(findings: Findings) -> Report {
     Report { findings: findings.list, suppressed: findings.suppressed, ..Report::default() }
+}
+
+/// Writes the superblocks and the pack as they must be, and notes where seals do not tell any more where the log ends.
+fn mend_before_walk(image: &mut Image<'_>) -> io::Result<()> {
+    mend_superblocks(image)?;
+    image.mend_pack()?;
+    if log::unseal(image)? {
+        RawSuperblock::in_block_mut(&mut image.sb).leave_seals();
+        image.bad_copies = vec![1, 0];
+        mend_superblocks(image)?;
+    }
+    Ok(())
 }
 
 fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {

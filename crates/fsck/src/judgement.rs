@@ -43,6 +43,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) lost: Vec<LostFile>,
     /// The inodes of these, of all of them.
     pub(crate) told: HashSet<Ino>,
+    /// Symbolic links that were given up because their targets are lost.
+    pub(crate) targets_lost: BTreeSet<Ino>,
     /// Names of medfs's own records that have lost their inodes.
     pub(crate) own_lost: u32,
     /// The last inode block of each file in the fsync log.
@@ -81,6 +83,7 @@ impl<'d> Judgement<'d> {
             losses: Losses::default(),
             lost: Vec::new(),
             told: HashSet::new(),
+            targets_lost: BTreeSet::new(),
             own_lost: 0,
             logged: HashMap::new(),
             anew: Anew::default(),

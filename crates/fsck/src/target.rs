@@ -75,6 +75,7 @@ pub(crate) fn give_up_link(
 ) -> io::Result<()> {
     let text = format!("{place}: inode {ino}: a symbolic link whose target is lost");
     j.findings.add(Code::Inode, text);
+    j.targets_lost.insert(ino);
     j.space.give_back_node(&j.image.g, ino, addr);
     let nid = inode.i_xattr_nid.get();
     if nid != 0 {

@@ -7,10 +7,9 @@
 
 use medfs::{Clock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
-use medfs_format::Ino;
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::{
-    Altered, Bared, Code, Cut, Finding, LogGaps, Options, RepairError, Report, Severity, repair_without_names,
+    Altered, Bared, Code, Cut, LogGaps, Options, RepairError, Report, Severity, repair_without_names,
 };
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -48,8 +47,6 @@ pub struct Salvage {
     pub altered: Altered,
     /// How many files and directories are lost beside those that have left a name.
     pub gone: u64,
-    /// Symbolic links among the lost names that have an inode and no target.
-    pub targets_lost: BTreeSet<Ino>,
 }
 
 /// What is said of files that only such a checkpoint names.
@@ -91,7 +88,6 @@ pub fn open(
         return Err(SalvageError::Hopeless(nothing_left(here, blocks)));
     }
     let names: BTreeSet<_> = found.lost.iter().map(|lost| lost.ino).collect();
-    let targets_lost = targets_lost(&found);
     let gone = u64::from(counted.saturating_sub(left)).saturating_sub(names.len() as u64);
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
@@ -99,16 +95,7 @@ pub fn open(
     let doubt =
         unfinished.then_some(UNFINISHED).or(reckoned.then_some(RECKONED)).or(is_log_cut.then_some(LOG_CUT));
     let doubt = doubt.map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, log_gaps, altered, gone, targets_lost })
-}
-
-/// The symbolic links that a check has given up because they have no target.
-fn targets_lost(found: &Report) -> BTreeSet<Ino> {
-    let link = |finding: &Finding| {
-        let place = finding.message.strip_suffix(": a symbolic link whose target is lost")?;
-        place.rsplit(' ').next()?.parse::<Ino>().ok()
-    };
-    found.findings.iter().filter_map(link).collect()
+    Ok(Salvage { volume, found, cuts, doubt, log_gaps, altered, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.
