@@ -4,13 +4,13 @@
 //! by their footers: they carry the version of the checkpoint in force.
 //!
 //! A changed address in a node leads the log to a block that is none of it, or to one that it met before. Where one bit
-//! explains that, the log goes on at the right one ([`turned_next`]).
+//! explains that, the log goes on at the right one ([`LogReader::turned_next`]).
 //!
 //! Invariant: a walk takes up no node twice, and looks through the main area at most once for each gap.
 
 use crate::checkpoint::ChainVersion;
 use crate::flip::Bit;
-use crate::footer::{RawNodeFooter, footer, footer_mut};
+use crate::footer::{footer, footer_mut};
 use crate::node::{Layouts, RawInode};
 use crate::removed::{is_removed_names, removed_names};
 use crate::shared::{self, entries, is_shared};
@@ -86,88 +86,183 @@ pub enum Step<'a> {
     Gap(Range<BlockAddr>, BlockAddr),
 }
 
-/// Follows the log from a block on, also past blocks that cannot be read. `read` gives `None` for these.
-pub fn walk(
-    geo: &Geometry,
-    start: BlockAddr,
-    version: ChainVersion,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-    met: &mut dyn FnMut(Step<'_>),
-) {
-    let (mut addr, mut seen) = (start, HashSet::new());
-    while geo.in_main(addr) && seen.insert(addr) {
-        let next = match read(addr) {
-            Some(block) if version.belongs(footer(&block).cp_ver.get()) => {
-                met(Step::Node(addr, &block));
-                footer(&block).next_blkaddr.get()
+/// A volume, as it is read along its fsync log.
+pub struct LogReader<'a> {
+    /// Where its areas are.
+    pub geo: &'a Geometry,
+    /// What tells the log's nodes from others.
+    pub version: ChainVersion,
+    /// Tells whether a segment is free.
+    pub is_free: &'a mut dyn FnMut(SegNo) -> bool,
+    /// Gives a block; `None` for one that cannot be read. Where an [`End`] is asked about, `None` also for one that is
+    /// no whole node, that the log met, or that is in use.
+    pub read: &'a mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
+}
+
+impl LogReader<'_> {
+    /// Follows the log from a block on, also past blocks that cannot be read.
+    pub fn walk(&mut self, start: BlockAddr, met: &mut dyn FnMut(Step<'_>)) {
+        let (mut addr, mut seen) = (start, HashSet::new());
+        while self.geo.in_main(addr) && seen.insert(addr) {
+            let next = match (self.read)(addr) {
+                Some(block) if self.version.belongs(footer(&block).cp_ver.get()) => {
+                    met(Step::Node(addr, &block));
+                    footer(&block).next_blkaddr.get()
+                }
+                Some(_) => return,
+                None => {
+                    let Some(next) = self.node_behind(addr) else { return };
+                    let is_near = self.geo.segno(next) == self.geo.segno(addr) && next > addr;
+                    met(Step::Gap(addr..if is_near { next } else { addr + 1 }, next));
+                    next
+                }
+            };
+            addr = next;
+        }
+    }
+
+    /// The node of the log in a block, where it is one.
+    fn node_at(&mut self, addr: BlockAddr) -> Option<Box<Block>> {
+        (self.read)(addr).filter(|block| self.version.belongs(footer(block).cp_ver.get()))
+    }
+
+    /// The next node of the log behind a block that cannot be read: in its segment or, where the block is the
+    /// last of it, in another one. `None`: the block is taken for the one that was being written when power was
+    /// lost.
+    pub fn node_behind(&mut self, addr: BlockAddr) -> Option<BlockAddr> {
+        let mut rest = self.geo.rest_of_segment(addr);
+        if !rest.is_empty() {
+            return rest.find(|&behind| self.node_at(behind).is_some());
+        }
+        self.segment_behind(addr, usize::MAX)
+    }
+
+    /// Where the log goes on in another segment than that of a block: the start of one of so many free ones that hold
+    /// fsynced nodes of it.
+    fn segment_behind(&mut self, addr: BlockAddr, most: usize) -> Option<BlockAddr> {
+        let (mut starts, mut named) = (Vec::new(), HashSet::new());
+        // A log takes one behind its own first, as a rule.
+        let first = if self.geo.in_main(addr) { self.geo.segno(addr) + 1 } else { 0 };
+        let mut in_order = (first..self.geo.segment_count_main).chain(0..first);
+        for _ in 0..most {
+            let Some(segno) = in_order.find(|&segno| (self.is_free)(segno)) else { break };
+            let start = self.geo.seg_start(segno);
+            if self.node_at(start).is_none() {
+                continue;
             }
-            Some(_) => return,
-            None => {
-                let Some(next) = node_behind(geo, addr, version, is_free, read) else { return };
-                let is_near = geo.segno(next) == geo.segno(addr) && next > addr;
-                met(Step::Gap(addr..if is_near { next } else { addr + 1 }, next));
-                next
+            // Other logs go on in free segments too.
+            let blocks = (start..start + BLOCKS_PER_SEG).filter_map(|addr| self.node_at(addr));
+            let nodes: Vec<_> = blocks.map(|block| *footer(&block)).collect();
+            if nodes.iter().any(|footer| footer.is_fsync()) {
+                starts.push(start);
+                named.extend(nodes.last().map(|last| last.next_blkaddr.get()));
             }
+        }
+        // Of several segments of the log the first is the one that no other leads to.
+        starts.iter().copied().find(|start| !named.contains(start)).or(starts.first().copied())
+    }
+
+    /// The blocks in which the log may go on behind one that it does not have.
+    fn range_behind(&mut self, addr: BlockAddr, most: usize) -> Range<BlockAddr> {
+        let rest = self.geo.rest_of_segment(addr);
+        if rest.is_empty() {
+            let start = self.segment_behind(addr, most);
+            return start.map_or(0..0, |start| start..start + BLOCKS_PER_SEG);
+        }
+        let most = BlockAddr::try_from(most).unwrap_or(BlockAddr::MAX);
+        rest.start..rest.end.min(rest.start.saturating_add(most))
+    }
+
+    /// The blocks in which the log may go on: behind the one at which it ends, and behind its last node.
+    fn ranges_behind(&mut self, end: End) -> [Range<BlockAddr>; 2] {
+        let geo = self.geo;
+        let behind_next = if end.is_possible(geo) { self.range_behind(end.next, end.most) } else { 0..0 };
+        // From the last block of a segment the log goes to the start of another one.
+        let is_start = end.is_possible(geo) && geo.offset_in_seg(end.next) == 0;
+        let behind_last = match end.last {
+            Some(last) if end.is_right || end.is_in_line() => last..last,
+            Some(last) if geo.rest_of_segment(last).is_empty() && is_start => last..last,
+            Some(last) => self.range_behind(last, end.most),
+            None => 0..0,
         };
-        addr = next;
+        [behind_next, behind_last]
     }
-}
 
-/// The node of the log in a block, where it is one.
-fn node_at(
-    addr: BlockAddr,
-    version: ChainVersion,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-) -> Option<Box<Block>> {
-    read(addr).filter(|block| version.belongs(footer(block).cp_ver.get()))
-}
-
-/// The next node of the log behind a block that cannot be read: in its segment or, where the block is the
-/// last of it, in another one. `None`: the block is taken for the one that was being written when power was
-/// lost. `read` gives `None` for a block that cannot be read.
-pub fn node_behind(
-    geo: &Geometry,
-    addr: BlockAddr,
-    version: ChainVersion,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-) -> Option<BlockAddr> {
-    let mut node = |addr| node_at(addr, version, read).map(|block| *footer(&block));
-    let mut rest = geo.rest_of_segment(addr);
-    if !rest.is_empty() {
-        return rest.find(|&behind| node(behind).is_some());
-    }
-    segment_behind(geo, addr, usize::MAX, is_free, &mut node)
-}
-
-/// Where the log goes on in another segment than that of a block: the start of one of so many free ones that hold
-/// fsynced nodes of it.
-fn segment_behind(
-    geo: &Geometry,
-    addr: BlockAddr,
-    most: usize,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    node: &mut dyn FnMut(BlockAddr) -> Option<RawNodeFooter>,
-) -> Option<BlockAddr> {
-    let (mut starts, mut named) = (Vec::new(), HashSet::new());
-    // A log takes one behind its own first, as a rule.
-    let first = if geo.in_main(addr) { geo.segno(addr) + 1 } else { 0 };
-    let in_order = (first..geo.segment_count_main).chain(0..first);
-    for segno in in_order.filter(|&segno| is_free(segno)).take(most) {
-        let start = geo.seg_start(segno);
-        if node(start).is_none() {
-            continue;
+    /// Whether no log leads to its end, whatever a crash took: the last node named another block.
+    fn leads_nowhere(&mut self, end: End) -> bool {
+        let Some(last) = end.last.filter(|_| !end.is_right) else { return false };
+        if !end.is_possible(self.geo) {
+            return true;
         }
-        // Other logs go on in free segments too.
-        let nodes: Vec<_> = (start..start + BLOCKS_PER_SEG).filter_map(&mut *node).collect();
-        if nodes.iter().any(|footer| footer.is_fsync()) {
-            starts.push(start);
-            named.extend(nodes.last().map(|last| last.next_blkaddr.get()));
+        let segno = self.geo.segno(end.next);
+        if segno == self.geo.segno(last) {
+            return end.next < last;
         }
+        // A free segment is filled from its start, or from behind nodes that an earlier crash left there.
+        let is_inside = self.geo.offset_in_seg(end.next) > 0;
+        is_inside && (self.is_free)(segno) && self.node_at(end.next - 1).is_none()
     }
-    // Of several segments of the log the first is the one that no other leads to.
-    starts.iter().copied().find(|start| !named.contains(start)).or(starts.first().copied())
+
+    /// A node and those to which it leads, as far as all of them are there.
+    fn linked(&mut self, start: BlockAddr) -> Run {
+        let (mut run, mut addr, mut seen) = (Run::default(), start, HashSet::new());
+        while self.geo.in_main(addr) && seen.insert(addr) {
+            let Some(block) = self.node_at(addr) else { break };
+            run.add(addr, &block);
+            addr = footer(&block).next_blkaddr.get();
+        }
+        run
+    }
+
+    /// The next node of a log whose last node names another block, as one bit of that address flipped. Either no log
+    /// leads to that block, or the right one is behind the last node, and what it leads to was fsynced twice, as in
+    /// [`LogReader::refsynced_behind`].
+    pub fn turned_next(&mut self, end: End) -> Option<BlockAddr> {
+        let last = end.last.filter(|_| !end.is_right && !end.is_in_line())?;
+        let in_line = last + 1;
+        let near = (0..BlockAddr::BITS).map(|bit| end.next ^ 1 << bit);
+        let geo = self.geo;
+        let nodes: Vec<BlockAddr> =
+            near.filter(|&addr| geo.in_main(addr) && self.node_at(addr).is_some()).collect();
+        let is_in_line = nodes.contains(&in_line);
+        if !nodes.is_empty() && self.leads_nowhere(end) {
+            let only = nodes.first().copied().filter(|_| nodes.len() == 1);
+            return if is_in_line { Some(in_line) } else { only };
+        }
+        (is_in_line && self.linked(in_line).is_refsynced).then_some(in_line)
+    }
+
+    /// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed
+    /// what it had reported as stored. A node among them was fsynced twice, and the first of these fsyncs had returned,
+    /// with all that was fsynced before. Where no log leads to the block at which it ends, any node behind the last one
+    /// tells. Empty where nothing tells, as behind an fsync during which power was lost.
+    ///
+    /// Two fsyncs of one file that run at once, or fsyncs without flushes (`nobarrier`), can leave the same.
+    pub fn refsynced_behind(&mut self, end: End) -> Vec<BlockAddr> {
+        let ranges = self.ranges_behind(end);
+        let [behind_next, behind_last] =
+            ranges.map(|mut range| range.find(|&addr| self.node_at(addr).is_some()));
+        if let Some(start) = behind_next {
+            let mut run = Run::default();
+            self.walk(start, &mut |step| {
+                if let Step::Node(addr, block) = step {
+                    run.add(addr, block);
+                }
+            });
+            if run.is_refsynced {
+                return run.nodes;
+            }
+        }
+        // An earlier crash may have left nodes there which the log passed by: they are none of it.
+        let run = behind_last.map(|start| self.linked(start)).unwrap_or_default();
+        if run.is_refsynced || !end.is_possible(self.geo) { run.nodes } else { Vec::new() }
+    }
+
+    /// All nodes behind the end of a log with seals, which tell what it lacks.
+    pub fn nodes_behind(&mut self, end: End) -> Vec<BlockAddr> {
+        let ranges = self.ranges_behind(end);
+        ranges.into_iter().flatten().filter(|&addr| self.node_at(addr).is_some()).collect()
+    }
 }
 
 /// Where a log seems to end.
@@ -187,25 +282,6 @@ pub struct End {
 }
 
 impl End {
-    /// Whether no log leads there, whatever a crash took: the last node named another block.
-    fn is_nowhere(
-        &self,
-        geo: &Geometry,
-        is_free: &mut dyn FnMut(SegNo) -> bool,
-        is_node: &mut dyn FnMut(BlockAddr) -> bool,
-    ) -> bool {
-        let Some(last) = self.last.filter(|_| !self.is_right) else { return false };
-        if self.is_taken || !geo.in_main(self.next) {
-            return true;
-        }
-        let segno = geo.segno(self.next);
-        if segno == geo.segno(last) {
-            return self.next < last;
-        }
-        // A free segment is filled from its start, or from behind nodes that an earlier crash left there.
-        geo.offset_in_seg(self.next) > 0 && is_free(segno) && !is_node(self.next - 1)
-    }
-
     /// Whether a log may go on behind that block.
     fn is_possible(&self, geo: &Geometry) -> bool {
         !self.is_taken && geo.in_main(self.next)
@@ -214,36 +290,6 @@ impl End {
     /// Whether the last node names the block behind it, as a log does that fills a segment.
     fn is_in_line(&self) -> bool {
         self.last.is_none_or(|last| last + 1 == self.next)
-    }
-
-    /// The blocks in which the log may go on: behind the one at which it ends, and behind its last node.
-    fn ranges_behind(
-        &self,
-        geo: &Geometry,
-        version: ChainVersion,
-        is_free: &mut dyn FnMut(SegNo) -> bool,
-        read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-    ) -> [Range<BlockAddr>; 2] {
-        let mut behind = |addr| {
-            let rest = geo.rest_of_segment(addr);
-            if !rest.is_empty() {
-                let most = BlockAddr::try_from(self.most).unwrap_or(BlockAddr::MAX);
-                return rest.start..rest.end.min(rest.start.saturating_add(most));
-            }
-            let mut node = |addr| node_at(addr, version, read).map(|block| *footer(&block));
-            let start = segment_behind(geo, addr, self.most, is_free, &mut node);
-            start.map_or(0..0, |start| start..start + BLOCKS_PER_SEG)
-        };
-        let behind_next = if self.is_possible(geo) { behind(self.next) } else { 0..0 };
-        // From the last block of a segment the log goes to the start of another one.
-        let is_start = |addr| self.is_possible(geo) && geo.offset_in_seg(addr) == 0;
-        let behind_last = match self.last {
-            Some(last) if self.is_right || self.is_in_line() => last..last,
-            Some(last) if geo.rest_of_segment(last).is_empty() && is_start(self.next) => last..last,
-            Some(last) => behind(last),
-            None => 0..0,
-        };
-        [behind_next, behind_last]
     }
 }
 
@@ -262,91 +308,6 @@ impl Run {
         let f = footer(block);
         self.is_refsynced |= f.is_fsync() && !self.fsynced.insert(f.nid.get());
     }
-
-    /// A node and those to which it leads, as far as all of them are there.
-    fn linked(
-        geo: &Geometry,
-        start: BlockAddr,
-        version: ChainVersion,
-        read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-    ) -> Run {
-        let (mut run, mut addr, mut seen) = (Run::default(), start, HashSet::new());
-        while geo.in_main(addr) && seen.insert(addr) {
-            let Some(block) = node_at(addr, version, read) else { break };
-            run.add(addr, &block);
-            addr = footer(&block).next_blkaddr.get();
-        }
-        run
-    }
-}
-
-/// The next node of a log whose last node names another block, as one bit of that address flipped. Either no log leads
-/// to that block, or the right one is behind the last node, and what it leads to was fsynced twice, as in
-/// [`refsynced_behind`]. `read` gives `None` for a block that is no whole node, that the log met, or that is in use.
-pub fn turned_next(
-    geo: &Geometry,
-    end: End,
-    version: ChainVersion,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-) -> Option<BlockAddr> {
-    let last = end.last.filter(|_| !end.is_right && !end.is_in_line())?;
-    let mut is_node = |addr: BlockAddr| geo.in_main(addr) && node_at(addr, version, read).is_some();
-    let in_line = last + 1;
-    let near = (0..BlockAddr::BITS).map(|bit| end.next ^ 1 << bit);
-    let nodes: Vec<BlockAddr> = near.filter(|&addr| is_node(addr)).collect();
-    let is_in_line = nodes.contains(&in_line);
-    if !nodes.is_empty() && end.is_nowhere(geo, is_free, &mut is_node) {
-        let only = nodes.first().copied().filter(|_| nodes.len() == 1);
-        return if is_in_line { Some(in_line) } else { only };
-    }
-    (is_in_line && Run::linked(geo, in_line, version, read).is_refsynced).then_some(in_line)
-}
-
-/// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed what
-/// it had reported as stored. A node among them was fsynced twice, and the first of these fsyncs had returned, with all
-/// that was fsynced before. Where no log leads to the block at which it ends, any node behind the last one tells. Empty
-/// where nothing tells, as behind an fsync during which power was lost. `read` is that of [`turned_next`].
-///
-/// Two fsyncs of one file that run at once, or fsyncs without flushes (`nobarrier`), can leave the same.
-pub fn refsynced_behind(
-    geo: &Geometry,
-    end: End,
-    version: ChainVersion,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-) -> Vec<BlockAddr> {
-    let [behind_next, behind_last] = end.ranges_behind(geo, version, is_free, read);
-    let mut first_in =
-        |mut range: Range<BlockAddr>| range.find(|&addr| node_at(addr, version, read).is_some());
-    let [behind_next, behind_last] = [first_in(behind_next), first_in(behind_last)];
-    if let Some(start) = behind_next {
-        let mut run = Run::default();
-        walk(geo, start, version, is_free, read, &mut |step| {
-            if let Step::Node(addr, block) = step {
-                run.add(addr, block);
-            }
-        });
-        if run.is_refsynced {
-            return run.nodes;
-        }
-    }
-    // An earlier crash may have left nodes there which the log passed by: they are none of it.
-    let run = behind_last.map(|start| Run::linked(geo, start, version, read)).unwrap_or_default();
-    if run.is_refsynced || !end.is_possible(geo) { run.nodes } else { Vec::new() }
-}
-
-/// All nodes behind the end of a log with seals, which tell what it lacks. `read` is that of [`turned_next`].
-pub fn nodes_behind(
-    geo: &Geometry,
-    end: End,
-    version: ChainVersion,
-    is_free: &mut dyn FnMut(SegNo) -> bool,
-    read: &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-) -> Vec<BlockAddr> {
-    let ranges = end.ranges_behind(geo, version, is_free, read);
-    let is_node = |addr: &BlockAddr| node_at(*addr, version, read).is_some();
-    ranges.into_iter().flatten().filter(is_node).collect()
 }
 
 /// A block in place of one of the log that cannot be read: it is of no file, and leads to the next node.
@@ -450,13 +411,19 @@ mod tests {
         End { last: Some(last), next, is_taken, is_right: false, most: SEGMENT }
     }
 
+    /// Asks a volume that has these nodes and is free otherwise.
+    fn ask<T>(nodes: &Nodes, asks: impl FnOnce(&mut LogReader<'_>) -> T) -> T {
+        let mut read = |addr: BlockAddr| nodes.get(&addr).cloned();
+        let geo = geometry();
+        asks(&mut LogReader { geo: &geo, version: version(), is_free: &mut |_| true, read: &mut read })
+    }
+
     fn turned(nodes: &Nodes, end: End) -> Option<BlockAddr> {
-        turned_next(&geometry(), end, version(), &mut |_| true, &mut |addr| nodes.get(&addr).cloned())
+        ask(nodes, |log| log.turned_next(end))
     }
 
     fn refsynced(nodes: &Nodes, end: End) -> usize {
-        let mut read = |addr| nodes.get(&addr).cloned();
-        refsynced_behind(&geometry(), end, version(), &mut |_| true, &mut read).len()
+        ask(nodes, |log| log.refsynced_behind(end)).len()
     }
 
     #[test]
@@ -482,8 +449,7 @@ mod tests {
             assert_eq!(turned(&twice, end(last, next, false)), None, "{start}");
             let found = [&once, &twice].map(|nodes| refsynced(nodes, end(last, next, false)));
             assert_eq!(found, [0, 3], "{start}");
-            let mut read = |addr| once.get(&addr).cloned();
-            let all = nodes_behind(&geometry(), end(last, next, false), version(), &mut |_| true, &mut read);
+            let all = ask(&once, |log| log.nodes_behind(end(last, next, false)));
             assert_eq!(all, [start, start + 1, start + 2]);
         }
         // Where no log goes on, one node is enough.

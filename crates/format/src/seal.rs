@@ -295,7 +295,7 @@ impl SealedLog {
     }
 
     /// Nodes that the device lost or changed after it had ended a flush of them, as far as seals tell: in the log, and
-    /// before those behind its end that it kept ([`crate::log_gap::nodes_behind`]).
+    /// before those behind its end that it kept ([`crate::log_gap::LogReader::nodes_behind`]).
     pub fn unkept(&self, behind: impl IntoIterator<Item = Box<Block>>) -> usize {
         let missing = behind.into_iter().map(|block| self.missing(&block));
         self.broken().count() + missing.max().unwrap_or(0)

@@ -13,12 +13,11 @@ use crate::log_node::{self, is_torn, sealing};
 use crate::medium::Medium;
 use foldhash::{HashSet, HashSetExt};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::checkpoint::ChainVersion;
-use medfs_format::log_gap::{self, End, Files, Step, add_files, node_behind, stand_in, walk};
+use medfs_format::log_gap::{End, Files, LogReader, Step, add_files, stand_in};
 use medfs_format::node::{RawInode, footer, footer_mut};
 use medfs_format::sit::test_bit;
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, Geometry, SegNo, shared};
+use medfs_format::{Block, BlockAddr, SegNo, shared};
 use std::cell::RefCell;
 use std::io;
 
@@ -38,9 +37,7 @@ pub(crate) fn goes_on_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Resu
 
 /// The next node of the log behind a block.
 fn next_behind(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
-    let (geo, version) = (image.g.clone(), image.chain_version());
-    let image = RefCell::new(image);
-    reading(&image, false, |is_free, read| node_behind(&geo, addr, version, is_free, read))
+    reading(&RefCell::new(image), false, |log| log.node_behind(addr))
 }
 
 /// The end of a log: what its last node names as the next one.
@@ -64,7 +61,7 @@ pub(crate) fn turned_next(
     end: End,
     met: &HashSet<BlockAddr>,
 ) -> io::Result<Option<BlockAddr>> {
-    behind(image, met, |geo, version, is_free, read| log_gap::turned_next(geo, end, version, is_free, read))
+    behind(image, met, |log| log.turned_next(end))
 }
 
 /// The nodes behind the block at which a log without seals ends, where they tell that the device lost or changed it.
@@ -73,9 +70,7 @@ pub(crate) fn refsynced_behind(
     end: End,
     met: &HashSet<BlockAddr>,
 ) -> io::Result<Vec<BlockAddr>> {
-    behind(image, met, |geo, version, is_free, read| {
-        log_gap::refsynced_behind(geo, end, version, is_free, read)
-    })
+    behind(image, met, |log| log.refsynced_behind(end))
 }
 
 /// All nodes behind the block at which a log ends.
@@ -84,29 +79,24 @@ pub(crate) fn nodes_behind(
     end: End,
     met: &HashSet<BlockAddr>,
 ) -> io::Result<Vec<BlockAddr>> {
-    behind(image, met, |geo, version, is_free, read| log_gap::nodes_behind(geo, end, version, is_free, read))
+    behind(image, met, |log| log.nodes_behind(end))
 }
 
 /// Asks what lies behind the end of a log that met these nodes.
 fn behind<T>(
     image: &mut Image<'_>,
     met: &HashSet<BlockAddr>,
-    asks: impl FnOnce(
-        &Geometry,
-        ChainVersion,
-        &mut dyn FnMut(SegNo) -> bool,
-        &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>,
-    ) -> T,
+    asks: impl FnOnce(&mut LogReader<'_>) -> T,
 ) -> io::Result<T> {
-    let (geo, version) = (image.g.clone(), image.chain_version());
     let image = RefCell::new(image);
-    reading(&image, true, |is_free, read| {
+    reading(&image, true, |log| {
+        let (geo, version) = (log.geo, log.version);
         let mut unmet = |addr: BlockAddr| {
             // Of a block that the SIT cannot tell of nothing is taken for a node of the log.
             let is_known = met.contains(&addr) || is_used(&mut image.borrow_mut(), addr).unwrap_or(true);
-            if is_known { None } else { read(addr) }
+            if is_known { None } else { (log.read)(addr) }
         };
-        asks(&geo, version, is_free, &mut unmet)
+        asks(&mut LogReader { geo, version, is_free: &mut *log.is_free, read: &mut unmet })
     })
 }
 
@@ -248,22 +238,19 @@ fn follow(
     lost: bool,
     met: &mut dyn FnMut(&Image<'_>, Step<'_>),
 ) -> io::Result<()> {
-    let (geo, version) = (image.g.clone(), image.chain_version());
     let image = RefCell::new(image);
-    reading(&image, lost, |is_free, read| {
-        walk(&geo, start, version, is_free, read, &mut |step| met(&image.borrow(), step));
-    })
+    reading(&image, lost, |log| log.walk(start, &mut |step| met(&image.borrow(), step)))
 }
 
-/// Asks what a walk along the log asks of a volume: whether a segment is free, and what a block holds, `None` where it
-/// cannot be read, or is no whole node of the log where such are `lost`.
+/// Reads the volume along its log. Where nodes are `lost`, a block that is no whole node counts as one that cannot be
+/// read.
 fn reading<T>(
     image: &RefCell<&mut Image<'_>>,
     lost: bool,
-    asks: impl FnOnce(&mut dyn FnMut(SegNo) -> bool, &mut dyn FnMut(BlockAddr) -> Option<Box<Block>>) -> T,
+    asks: impl FnOnce(&mut LogReader<'_>) -> T,
 ) -> io::Result<T> {
     let failed = RefCell::new(None);
-    let version = image.borrow().chain_version();
+    let (geo, version) = (image.borrow().g.clone(), image.borrow().chain_version());
     let mut is_free = |segno: SegNo| {
         let mut image = image.borrow_mut();
         let entry = image.sit(segno).map_err(|e| *failed.borrow_mut() = Some(e));
@@ -278,6 +265,6 @@ fn reading<T>(
         let is_read = !image.cache.medium.tell_unreadable(addr);
         (is_read && is_there).then_some(block)
     };
-    let told = asks(&mut is_free, &mut read);
+    let told = asks(&mut LogReader { geo: &geo, version, is_free: &mut is_free, read: &mut read });
     failed.take().map_or(Ok(told), Err)
 }

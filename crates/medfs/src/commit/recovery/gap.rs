@@ -5,7 +5,7 @@ use super::chain::Chain;
 use super::errors::bad_node;
 use crate::error::{Error, Result};
 use medfs_device::is_behind_end;
-use medfs_format::log_gap::{self, End, Sealing, Step};
+use medfs_format::log_gap::{self, End, LogReader, Sealing, Step};
 use medfs_format::node::{footer, footer_mut};
 use medfs_format::seal::SealedLog;
 use medfs_format::summary::Log;
@@ -96,9 +96,7 @@ impl Chain {
         sealed: Option<&mut SealedLog>,
     ) -> Result<Option<BlockAddr>> {
         let Some(last) = at.last else { return Ok(None) };
-        let mut read = reading(store, &self.addrs);
-        let version = store.cp.lock().chain();
-        let next = log_gap::turned_next(&store.geo, at, version, &mut is_free(store), &mut read);
+        let next = behind(store, &self.addrs, |log| log.turned_next(at));
         let Some(next) = next else { return Ok(None) };
         tracing::warn!(
             addr = last,
@@ -122,7 +120,8 @@ fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
     let node_ino = store.is_delta_volume().then_some(store.geo.node_ino);
     let mut read = |addr| store.io.read(addr).ok();
     let mut files = None;
-    log_gap::walk(&store.geo, addr, version, &mut is_free(store), &mut read, &mut |step| {
+    let mut log = LogReader { geo: &store.geo, version, is_free: &mut is_free(store), read: &mut read };
+    log.walk(addr, &mut |step| {
         let files = files.get_or_insert_with(log_gap::Files::new);
         if let Step::Node(addr, block) = step {
             log_gap::add_files(files, addr, block, node_ino);
@@ -133,16 +132,19 @@ fn files_from(store: &Store, addr: BlockAddr) -> Option<log_gap::Files> {
 
 /// The nodes behind the end of a chain without seals that met these, where they tell that it went on.
 pub(super) fn refsynced_behind(store: &Store, at: End, met: &HashSet<BlockAddr>) -> Vec<BlockAddr> {
-    let version = store.cp.lock().chain();
-    let mut read = reading(store, met);
-    log_gap::refsynced_behind(&store.geo, at, version, &mut is_free(store), &mut read)
+    behind(store, met, |log| log.refsynced_behind(at))
 }
 
 /// All nodes behind the end of a chain that met these.
 pub(super) fn nodes_behind(store: &Store, at: End, met: &HashSet<BlockAddr>) -> Vec<BlockAddr> {
+    behind(store, met, |log| log.nodes_behind(at))
+}
+
+/// Asks what lies behind the end of a chain that met these nodes.
+fn behind<T>(store: &Store, met: &HashSet<BlockAddr>, asks: impl FnOnce(&mut LogReader<'_>) -> T) -> T {
     let version = store.cp.lock().chain();
-    let mut read = reading(store, met);
-    log_gap::nodes_behind(&store.geo, at, version, &mut is_free(store), &mut read)
+    let (mut is_free, mut read) = (is_free(store), reading(store, met));
+    asks(&mut LogReader { geo: &store.geo, version, is_free: &mut is_free, read: &mut read })
 }
 
 /// Reads whole nodes of the chain, but those that were met, and none in use.
