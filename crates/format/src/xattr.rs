@@ -134,11 +134,16 @@ fn is_whole(behind: &[u8], (entries, error): &(Vec<XattrEntry>, Option<FormatErr
 /// Whether the area of an inode that has one holds neither attributes nor zeros. `is_address` knows the addresses that
 /// `sload.f2fs` leaves there where a file has no attributes.
 pub fn is_junk(area: &[u8], is_address: impl Fn(u32) -> bool) -> bool {
-    if area.starts_with(&XATTR_MAGIC.to_le_bytes()) || has_wrong_header(area) {
+    if area.starts_with(&XATTR_MAGIC.to_le_bytes()) || has_wrong_header(area) || has_lone_bit(area) {
         return false;
     }
     let mut words = area.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
     words.any(|word| word != 0 && !is_address(word))
+}
+
+/// Whether one bit is set in an area, and nothing else: it held zeros, and the bit flipped.
+pub fn has_lone_bit(area: &[u8]) -> bool {
+    area.iter().map(|byte| byte.count_ones()).sum::<u32>() == 1
 }
 
 /// Whether what follows a header has more than these entries, with which it begins.

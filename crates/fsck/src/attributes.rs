@@ -14,11 +14,7 @@ const MOST_TRIED: usize = 64;
 /// Whether junk lies in the place of an inode's attributes, with a finding. Not judged are areas into which
 /// `sload.f2fs` has put addresses, or the end of a link's target, and the zones of volumes with deltas.
 pub(crate) fn is_junk(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &[u8]) -> bool {
-    if j.has_zones() || !inode.inline().contains(Inline::XATTR) {
-        return false;
-    }
-    let goes_on = inode.content_meets_attributes(inode.slots(j.rules.flexible()));
-    let is_junk = !goes_on && xattr::is_junk(area, |addr| j.image.g.in_main(addr));
+    let is_junk = is_judged(j, inode) && xattr::is_junk(area, |addr| j.image.g.in_main(addr));
     if is_junk {
         let text = format!(
             "inode {ino}: junk in the place of the extended attributes: those that were there are lost"
@@ -26,6 +22,26 @@ pub(crate) fn is_junk(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &
         j.findings.add(Code::Xattr, text);
     }
     is_junk
+}
+
+fn is_judged(j: &Judgement<'_>, inode: &RawInode) -> bool {
+    let goes_on = || inode.content_meets_attributes(inode.slots(j.rules.flexible()));
+    !j.has_zones() && inode.inline().contains(Inline::XATTR) && !goes_on()
+}
+
+/// Turns the bit back that is set in an area which held zeros; whether there was one.
+pub(crate) fn clear_lone_bit(j: &mut Judgement<'_>, ino: Ino, inode: &RawInode, area: &mut [u8]) -> bool {
+    let is_address =
+        |word: &[u8]| word.try_into().is_ok_and(|word| j.image.g.in_main(u32::from_le_bytes(word)));
+    if !is_judged(j, inode) || !xattr::has_lone_bit(area) || area.chunks_exact(4).any(is_address) {
+        return false;
+    }
+    area.fill(0);
+    j.findings.add(
+        Code::Xattr,
+        format!("inode {ino}: one bit is set in the place of the xattrs, and there are none"),
+    );
+    true
 }
 
 /// Turns the one bit back that makes a list of attributes whole, behind its end or in the length of a name; whether

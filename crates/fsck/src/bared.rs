@@ -70,6 +70,7 @@ pub fn repair_without_names(
         // What directories without a name have of names is met now.
         bared.before.lost.extend(met.lost.into_iter().filter(|lost| !known.contains(&lost.ino)));
         known.extend(bared.before.lost.iter().map(|lost| lost.ino));
+        bared.before.targets_lost.extend(met.targets_lost);
         bared.cuts.extend(ends.cuts);
         bared.altered.add(ends.altered);
         if let Some((before, left)) = ends.inodes {

@@ -2,7 +2,7 @@
 
 use crate::acls;
 use crate::address::node_home;
-use crate::attributes::{drop_impossible, is_junk, judge_encryption, turn_bit_back};
+use crate::attributes::{clear_lone_bit, drop_impossible, is_junk, judge_encryption, turn_bit_back};
 use crate::evidence::note_doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
@@ -40,7 +40,8 @@ impl Judgement<'_> {
             area.extend_from_slice(&block.0[..xattr::NODE_BYTES]);
         }
         let junk = is_junk(self, f.ino, inode, &area);
-        let mut turned = !self.has_zones() && turn_bit_back(f.ino, &mut area, &mut self.findings);
+        let mut turned = clear_lone_bit(self, f.ino, inode, &mut area);
+        turned |= !self.has_zones() && turn_bit_back(f.ino, &mut area, &mut self.findings);
         let (mut good, error) = xattr::parse_prefix(&area, u64::from(f.ino));
         if let Some(error) = &error {
             let text = format!("inode {}: {error}: the extended attributes from there on are lost", f.ino);

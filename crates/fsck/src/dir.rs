@@ -79,7 +79,9 @@ pub(crate) fn judge_level_by_block(
         let place = Place::of(page, *level);
         hashes.iter().all(|hash| place.fits(*hash))
     };
-    if hashes.is_empty() || hashes.iter().any(|hash| Place::of(page, dir.dir_level).fits(*hash)) {
+    // One block with names of another directory does not outweigh the names of all others.
+    let speaks = hashes.len() > dir.level_fits;
+    if !speaks || hashes.iter().any(|hash| Place::of(page, dir.dir_level).fits(*hash)) {
         return;
     }
     let Some(level) = (0..=MAX_DEPTH as u8).find(fits) else { return };
@@ -91,10 +93,10 @@ pub(crate) fn judge_level_by_block(
 
 impl Judgement<'_> {
     /// Before entries are judged by their places: whether another hash level is the one that they were placed
-    /// by, or the names are hashed as in a directory that ignores case.
-    pub(crate) fn judge_level(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<()> {
+    /// by, or the names are hashed as in a directory that ignores case. Returns how many names fit the level in force.
+    pub(crate) fn judge_level(&mut self, ino: Ino, inode: &mut RawInode) -> io::Result<usize> {
         if inode.inline().contains(Inline::DENTRY) || is_opaque(inode) {
-            return Ok(());
+            return Ok(0);
         }
         let hashes = self.placed_hashes(ino, inode)?;
         let fits = |dir_level: u8| {
@@ -105,7 +107,7 @@ impl Judgement<'_> {
             fits.sum::<usize>()
         };
         let all: usize = hashes.intact.iter().map(|(_, hashes)| hashes.len()).sum();
-        let now = fits(inode.i_dir_level);
+        let mut now = fits(inode.i_dir_level);
         if now < all {
             let levels = (0..=MAX_DEPTH as u8).map(|level| (fits(level), std::cmp::Reverse(level)));
             let (most, std::cmp::Reverse(level)) = levels.max().expect("there are levels");
@@ -117,7 +119,7 @@ impl Judgement<'_> {
                         inode.i_dir_level
                     ),
                 );
-                inode.i_dir_level = level;
+                (inode.i_dir_level, now) = (level, most);
             }
         }
         if hashes.folded > 0 && !hashes.other && self.rules.features.contains(Feature::CASEFOLD) {
@@ -127,7 +129,7 @@ impl Judgement<'_> {
             );
             inode.i_flags = (inode.flags() | FileFlags::CASEFOLD).bits().into();
         }
-        Ok(())
+        Ok(now)
     }
 
     /// The hashes of a directory's entries, as far as [`PAGES_ASKED`] pages.

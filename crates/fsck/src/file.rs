@@ -83,6 +83,8 @@ impl FileWalk {
 pub(crate) struct DirWalk {
     pub(crate) parent: Ino,
     pub(crate) dir_level: u8,
+    /// Names that fit this level, before addresses were put back.
+    pub(crate) level_fits: usize,
     /// The hashes of names are not those of their bytes (encrypted, case-insensitive).
     pub(crate) opaque: bool,
     /// Of these: case is ignored, and the names are as users see them.
@@ -104,10 +106,11 @@ impl DirWalk {
         self.parent == 0
     }
 
-    pub(crate) fn new(inode: &RawInode, _ino: Ino, parent: Ino) -> DirWalk {
+    pub(crate) fn new(inode: &RawInode, level_fits: usize, parent: Ino) -> DirWalk {
         DirWalk {
             parent,
             dir_level: inode.i_dir_level,
+            level_fits,
             opaque: is_opaque(inode),
             folds: is_opaque(inode) && !is_encrypted(inode),
             dots: [false; 2],

@@ -169,24 +169,10 @@ impl Rules {
             if inode.i_size.get() > room {
                 field(format!("i_size {} with inline data of at most {room} bytes", inode.i_size));
                 inode.i_size = inline_size(inode, self.flexible()).into();
-            } else if let Some(size) = self.size_of_content(inode) {
-                field(format!("i_size {}, but its inline content ends behind that: {size}", inode.i_size));
-                inode.i_size = size.into();
+            } else if self.seed.is_none() && kind == Some(FileKind::Regular) {
+                vet_behind_content(inode, self.flexible(), &mut field);
             }
         }
-    }
-
-    /// The size that the content of a file had before a bit of it was lost, of an inode without a checksum: zeros lie
-    /// behind the end of what was written whole. Links are judged by their targets.
-    fn size_of_content(&self, inode: &RawInode) -> Option<u64> {
-        let size = inode.i_size.get();
-        let (used, room) = used_of(inode, self.flexible());
-        let is_file = FileKind::from_mode(inode.i_mode.get()) == Some(FileKind::Regular);
-        if self.seed.is_some() || !is_file || size >= used {
-            return None;
-        }
-        let larger = (0..u64::BITS).map(|bit| size | 1 << bit);
-        larger.filter(|size| (used..=room).contains(size)).min()
     }
 
     fn vet_name_and_depth(&self, inode: &mut RawInode, ino: Ino, found: &mut Found) {
@@ -267,6 +253,29 @@ fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
     let content = &inode.as_bytes()[inode.slots(flexible).inline_content_range()];
     let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     (used as u64, content.len() as u64)
+}
+
+/// Of a file without a checksum: what lies behind the end of its inline content, where zeros lie behind what was written
+/// whole. One bit flipped there; more is content, if one bit of the size that flipped explains it. Links are judged by
+/// their targets.
+fn vet_behind_content(inode: &mut RawInode, flexible: bool, field: &mut dyn FnMut(String)) {
+    let size = inode.i_size.get();
+    let (used, room) = used_of(inode, flexible);
+    if size >= used {
+        return;
+    }
+    let range = inode.slots(flexible).inline_content_range();
+    let behind = &mut inode.as_mut_bytes()[range][size as usize..];
+    if behind.iter().map(|byte| byte.count_ones()).sum::<u32>() == 1 {
+        behind.fill(0);
+        field(format!("i_size is {size}, and one bit is set behind the end of its inline content"));
+        return;
+    }
+    let larger = (0..u64::BITS).map(|bit| size | 1 << bit);
+    if let Some(right) = larger.filter(|size| (used..=room).contains(size)).min() {
+        field(format!("i_size {size}, but its inline content ends behind that: {right}"));
+        inode.i_size = right.into();
+    }
 }
 
 /// The size of inline content, where the inode says more than there is room for: the one that a single flipped bit

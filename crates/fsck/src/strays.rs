@@ -406,8 +406,9 @@ impl Image<'_> {
 }
 
 /// Leaves out what is not of its number by more than the NAT, which knows its block as another node's: inodes with a
-/// wrong checksum, blocks whose summary names that node too, and those of a number whose own block, as the NAT knows
-/// it, is in use. The sector of the footer alone is of this one, unless the other node has another block, too.
+/// wrong checksum, blocks whose summary names that node too, and, where no summary says it, those of a number that one
+/// flipped bit makes of that node's, or whose own block, as the NAT knows it, is in use. The sector of the footer alone
+/// is of this one, unless the other node has another block, too.
 fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
     let distrusted = strays.iter().filter(|(_, stray)| stray.trust < Trust::Sound);
     let distrusted: HashMap<BlockAddr, Nid> = distrusted.map(|(nid, stray)| (stray.addr, *nid)).collect();
@@ -422,8 +423,9 @@ fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> 
             let is_other = match stray.trust {
                 Trust::Denied => true,
                 Trust::Unsaid => {
+                    let is_turned = (nid ^ other).count_ones() == 1 && stray.ino == entry.ino.get();
                     let own = image.nat(other)?.block_addr.get();
-                    image.g.in_main(own) && image.is_valid(own)?
+                    is_turned || image.g.in_main(own) && image.is_valid(own)?
                 }
                 _ => {
                     let owners = owners_in(image, image.g.segno(addr))?;

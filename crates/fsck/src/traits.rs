@@ -21,6 +21,9 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Inodes that are asked for the seed.
 const ASKED: usize = 1000;
 
+/// Inodes without a checksum that a volume has by damage alone. Some programs write checksums on volumes without them.
+const MOST_UNSEALED: u32 = 1;
+
 /// What inodes were seen to have.
 struct Traits {
     features: Feature,
@@ -30,6 +33,10 @@ struct Traits {
     deltas: bool,
     /// One has no extra attributes.
     bare: bool,
+    /// The root has extra attributes, and no room for a checksum among them.
+    unsealed_root: bool,
+    /// Inodes with zeros for a checksum.
+    unsealed: u32,
 }
 
 /// Completes a superblock that was made of the areas alone.
@@ -93,6 +100,8 @@ impl Traits {
             seeds: HashMap::default(),
             deltas: false,
             bare: false,
+            unsealed_root: false,
+            unsealed: 0,
         };
         for index in 0..image.g.nat_blocks() {
             for (nid, entry) in image.nodes_in(index)? {
@@ -115,7 +124,9 @@ impl Traits {
         let block = image.cache.read(addr)?;
         let f = footer(&block);
         if (f.nid.get(), f.ino.get()) == (nid, nid) {
-            self.add(block.view());
+            let inode: &RawInode = block.view();
+            self.unsealed_root |= nid == image.g.root_ino && inode.extra().is_some() && !inode.extra_fits(12);
+            self.add(inode);
             self.see_quota(image, nid, block.view())?;
         }
         Ok(())
@@ -155,6 +166,7 @@ impl Traits {
         let folds = kind == FileKind::Directory && inode.flags().contains(FileFlags::CASEFOLD);
         has.set(Feature::CASEFOLD, folds);
         let stored = extra.i_inode_checksum.get();
+        self.unsealed += u32::from(inode.extra_fits(12) && stored == 0);
         if inode.extra_fits(12) && stored != 0 && self.seeds.len() < ASKED {
             has |= Feature::INODE_CHECKSUM;
             if let Some(seed) = preimage(|seed| inode.checksum(seed), stored) {
@@ -172,6 +184,9 @@ impl Traits {
 
     fn complete(&self, sb: &mut RawSuperblock, head: &[u8]) {
         let mut features = self.features;
+        if self.unsealed_root || self.unsealed > MOST_UNSEALED {
+            features -= Feature::INODE_CHECKSUM;
+        }
         sb.qf_ino = self.quota.map(Into::into);
         features.set(Feature::QUOTA, self.quota.iter().any(|&ino| ino != 0));
         if self.quota[2] != 0 {

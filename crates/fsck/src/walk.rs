@@ -224,13 +224,14 @@ impl<'d, 'p> Walker<'d, 'p> {
         }
         let checksum_wrong = self.rules.is_doubtful(&before);
         let kind = FileKind::from_mode(inode.i_mode.get()).expect("vetted");
-        if kind == FileKind::Directory {
-            self.judge_level(ino, inode)?;
-        }
+        let level_fits = match kind {
+            FileKind::Directory => self.judge_level(ino, inode)?,
+            _ => 0,
+        };
         let compression = if self.rules.has_compression() { inode.compression() } else { None };
         let cluster = compression.map_or(1, Compression::cluster_pages);
         let mut f = FileWalk::new(ino, inode, compression);
-        f.dir = (kind == FileKind::Directory).then(|| DirWalk::new(inode, ino, parent));
+        f.dir = (kind == FileKind::Directory).then(|| DirWalk::new(inode, level_fits, parent));
         f.doubtful = checksum_wrong;
         f.size_turned = turned(&before, inode);
         self.find_lost_zone(&f, inode);

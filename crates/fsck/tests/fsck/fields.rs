@@ -4,7 +4,7 @@
 use crate::common::{Bed, META, load};
 use crate::medium::{ino, node_addr, opened, repaired};
 use crate::torn::costs_nothing;
-use medfs::{FileKind, Files, Ino, NewFile, Volume, XattrMode};
+use medfs::{FileKind, Files, Ino, NewFile, PastDamage, Volume, XattrMode};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::node::{FileFlags, Inline, RawInode};
@@ -13,6 +13,7 @@ use medfs_fsck::inject::{self, Target};
 use medfs_fsck::{Code, Losses};
 use medfs_testkit::images::formatted;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 const PLAIN: &str = "";
 
@@ -116,6 +117,24 @@ fn the_size_of_inline_content_gets_back_the_bit_that_it_lost() {
     }
 }
 
+#[test]
+fn a_bit_behind_inline_content_changes_no_size() {
+    for len in [0, 11, 97, 485, 970] {
+        let (dev, ino) = with_content(&vec![b'x'; len]);
+        for behind in [0, 1, 30, 700] {
+            let dev = changed(&dev, ino, |block| {
+                let inode: &mut RawInode = block.view_mut();
+                let range = inode.slots(false).inline_content_range();
+                inode.as_mut_bytes()[range][len + behind] ^= 0x20;
+            });
+            let mended = repaired(&dev);
+            costs_nothing(&mended, &format!("{len} bytes, {behind} behind them"));
+            assert!(mended.before.has(Code::InodeField), "{:?}", mended.before.findings);
+            assert_eq!(size_of(&dev, ino), len as u64);
+        }
+    }
+}
+
 /// Attributes are no addresses that speak against those of blocks.
 #[test]
 fn a_file_of_a_few_blocks_with_attributes_is_not_taken_for_an_inline_one() {
@@ -165,6 +184,28 @@ fn junk_in_place_of_attributes_costs_them() {
     let expected = Losses { attributes: 1, ..Losses::default() };
     assert_eq!(mended.before.losses, expected, "{:?}", mended.before.findings);
     assert!(mended.before.has(Code::Xattr) && mended.after.findings.is_empty());
+}
+
+#[test]
+fn a_bit_in_an_empty_place_of_attributes_costs_none() {
+    let (dev, ino) = with_content(b"no attributes");
+    let block = read_block(&dev, node_addr(&dev, ino)).expect("memory");
+    let inode: &RawInode = block.view();
+    assert!(inode.inline().contains(Inline::XATTR), "it has a place for them");
+    assert_eq!(inode.as_bytes()[inode.slots(false).inline_xattr_range()], [0; 200]);
+    for at in [0, 4, 24, 133] {
+        let dev = changed(&dev, ino, |block| {
+            let inode: &mut RawInode = block.view_mut();
+            let range = inode.slots(false).inline_xattr_range();
+            inode.as_mut_bytes()[range][at] ^= 0x10;
+        });
+        let v = opened(Arc::new(dev.snapshot()));
+        assert!(!PastDamage::of(&v).has_junk_for_attributes(ino).expect("it reads"), "byte {at}");
+        let mended = repaired(&dev);
+        costs_nothing(&mended, &format!("byte {at}"));
+        assert!(mended.before.has(Code::Xattr), "{:?}", mended.before.findings);
+        assert!(opened(Arc::new(dev)).listxattr(ino).expect("it reads").is_empty());
+    }
 }
 
 #[test]

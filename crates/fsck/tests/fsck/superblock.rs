@@ -1,7 +1,7 @@
 //! Both copies of the superblock are lost: one is rebuilt from the layout of the volume, and all files are in place.
 
 use crate::common::{Bed, META, load};
-use medfs::{MountOptions, Volume};
+use medfs::{FileKind, Files, MountOptions, NewFile, Volume};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::checkpoint::RawCheckpoint;
@@ -90,6 +90,25 @@ fn features_and_checksums_are_those_of_the_inodes() {
     assert_eq!(was.qf_ino, is.qf_ino);
     let seed = |sb: &RawSuperblock| medfs_format::crc::chain(!0, &sb.uuid);
     assert!(was.uuid != is.uuid && seed(&was) == seed(&is));
+}
+
+/// medfs writes checksums into inodes that have room for them, also where the volume does not ask for any.
+#[test]
+fn checksums_of_some_inodes_are_no_feature_of_a_volume_whose_root_has_none() {
+    let bed = Bed::new();
+    let dev = Arc::new(load(&bed.mkfs("some.img", 64, &["-O", "extra_attr,flexible_inline_xattr"])));
+    let v = Volume::open(dev.clone(), MountOptions::default(), test_clock()).expect("it opens");
+    for name in [&b"one"[..], b"other", b"third"] {
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = v.create(v.root(), name, &new).expect("create").ino;
+        v.write(ino, 0, name).expect("write");
+        v.release(ino, 1);
+    }
+    v.close().expect("closed");
+    drop(v);
+    let dev = comes_back("extra_attr", &dev.snapshot());
+    assert_eq!(superblock(&dev).features() & Feature::INODE_CHECKSUM, Feature::empty());
+    bed.judge(&dev).unwrap();
 }
 
 #[test]

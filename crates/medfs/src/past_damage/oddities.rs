@@ -28,10 +28,13 @@ impl PastDamage<'_> {
     /// Whether a file without a checksum has many written pages behind its end, and no mark that says why.
     pub fn has_pages_behind_end(&self, ino: Ino) -> Result<bool> {
         let inode = self.tree.inode(ino)?;
+        let has_checksums = self.tree.nodes.rules.checksum_seed().is_some();
+        // Of a file that was cut to nothing, power may have been lost before its blocks went.
         let is_excused = inode.raw(|r| {
             r.may_reach_behind_end()
                 || r.flags().contains(FileFlags::COMPR)
-                || r.extra().is_some_and(|extra| extra.i_inode_checksum.get() != 0)
+                || r.i_size.get() == 0
+                || (has_checksums && r.extra_fits(12))
         });
         if is_excused || inode.is_inline() || inode.kind() != FileKind::Regular {
             return Ok(false);
