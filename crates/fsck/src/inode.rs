@@ -255,9 +255,9 @@ fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
     (used as u64, content.len() as u64)
 }
 
-/// Of a file without a checksum: what lies behind the end of its inline content, where zeros lie behind what was written
-/// whole. One bit flipped there; more is content, if one bit of the size that flipped explains it. Links are judged by
-/// their targets.
+/// Of a file without a checksum: what lies behind the end of its inline content, where zeros lie behind what was
+/// written whole. One bit flipped there; more is content, if one flipped bit of the size explains it. Links are judged
+/// by their targets.
 fn vet_behind_content(inode: &mut RawInode, flexible: bool, field: &mut dyn FnMut(String)) {
     let size = inode.i_size.get();
     let (used, room) = used_of(inode, flexible);
