@@ -24,9 +24,9 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
             "medfs dump: warning: fsyncs may lie in the NVRAM {nvram}: what is shown is as of the last checkpoint"
         );
     }
-    for what in dump.rebuilt() {
+    if !dump.has_checkpoint() {
         errln!(
-            "medfs dump: warning: no copy of the {what} is usable: what is shown is rebuilt from the rest of the volume, as a repair would"
+            "medfs dump: warning: neither checkpoint pack is usable: what is shown is rebuilt from the tables and the nodes, as a repair would"
         );
     }
     let mut out = BufWriter::new(output::stdout());

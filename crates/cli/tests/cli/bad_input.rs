@@ -30,8 +30,8 @@ fn ends(s: &Scratch, args: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn a_sparse_image_of_2_tib_takes_no_memory() {
-    is_used_in_little_memory(2);
+fn a_sparse_image_of_1_tib_takes_no_memory() {
+    is_used_in_little_memory(1);
 }
 
 /// The largest that most file systems take a file of: F2FS ends at 16 TiB.

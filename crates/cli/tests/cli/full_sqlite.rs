@@ -345,7 +345,7 @@ fn rounds(options: &str, count: u64, work: Duration) {
 
 #[test]
 fn acknowledged_transactions_are_there_after_each_remount() {
-    rounds("", 4, Duration::from_secs(2));
+    rounds("", 3, Duration::from_secs(2));
 }
 
 #[test]

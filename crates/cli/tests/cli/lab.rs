@@ -87,7 +87,7 @@ fn a_run_becomes_a_page_and_a_workload_works_in_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
-    let (code, text, err) = medfs(&["lab", "run", "medfs-fig11b", "--scale", "0.02", "--out", out]);
+    let (code, text, err) = medfs(&["lab", "run", "medfs-fig11b", "--scale", "0.01", "--out", out]);
     assert_eq!(code, 0, "{err}");
     assert!(
         text.contains("with Hcluster") && text.lines().all(|l| l.chars().count() <= 80 || l.contains(out)),

@@ -85,7 +85,7 @@ pub(crate) struct Found {
 pub struct Dump<'d> {
     pub(crate) image: Image<'d>,
     rules: Rules,
-    rebuilt: Vec<&'static str>,
+    has_checkpoint: bool,
 }
 
 impl<'d> Dump<'d> {
@@ -97,13 +97,8 @@ impl<'d> Dump<'d> {
                 // What has two copies was read from either. The rest is shown as it is.
                 image.cache.medium.be_strict();
                 image.lost_sit.clear();
-                let rebuilt =
-                    [(Code::SuperblockLost, "superblock"), (Code::CheckpointLost, "checkpoint")].into_iter();
-                let rebuilt = rebuilt
-                    .filter(|(code, _)| findings.list.iter().any(|found| found.code == *code))
-                    .map(|(_, what)| what)
-                    .collect();
-                Ok(Dump { rules: Rules::of(&image), image, rebuilt })
+                let has_checkpoint = findings.list.iter().all(|found| found.code != Code::CheckpointLost);
+                Ok(Dump { rules: Rules::of(&image), image, has_checkpoint })
             }
             Err(Stop::Io(e)) => Err(e.into()),
             Err(Stop::Fatal) => {
@@ -113,9 +108,9 @@ impl<'d> Dump<'d> {
         }
     }
 
-    /// The structures of which no copy is usable: what is shown in their place is what a repair begins with.
-    pub fn rebuilt(&self) -> &[&'static str] {
-        &self.rebuilt
+    /// Whether a checkpoint pack is usable. Where none is, what is shown is what a repair begins with.
+    pub fn has_checkpoint(&self) -> bool {
+        self.has_checkpoint
     }
 
     /// Whether the volume may hold deltas.

@@ -370,12 +370,13 @@ const FAULTS: &[Fault] = &[
     ("orphan that is nothing", Code::OrphanInode, |v| inject::set_orphans(&v.dev, &[40_000]).unwrap()),
 ];
 
-fn every_fault(options: &[&str]) {
+/// Plants each fault, and mends it; fsck.f2fs judges every so many of them.
+fn every_fault(options: &[&str], judged: usize) {
     let bed = Bed::new();
     let whole = load(&bed.filled("faults.img", options));
     let only = std::env::var("MEDFS_FAULT").ok();
     let mut wrong = Vec::new();
-    for (name, code, plant) in FAULTS {
+    for (number, (name, code, plant)) in FAULTS.iter().enumerate() {
         if only.as_deref().is_some_and(|o| o != *name) {
             continue;
         }
@@ -397,7 +398,9 @@ fn every_fault(options: &[&str]) {
             wrong.push(format!("{name}: left after the repair: {:?}", mended.after.findings));
             continue;
         }
-        if let Err(e) = bed.judge(&v.dev) {
+        if number.is_multiple_of(judged)
+            && let Err(e) = bed.judge(&v.dev)
+        {
             wrong.push(format!("{name}: {e}"));
         }
     }
@@ -407,12 +410,12 @@ fn every_fault(options: &[&str]) {
 
 #[test]
 fn faults_on_a_volume_with_features() {
-    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum,quota"]);
+    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum,quota"], 1);
 }
 
 #[test]
 fn faults_on_a_plain_volume() {
-    every_fault(&[]);
+    every_fault(&[], 3);
 }
 
 /// Codes of volumes that cannot be mended are tested in `special.rs`, those of deltas in `deltas.rs`, of ACLs

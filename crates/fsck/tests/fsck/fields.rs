@@ -193,7 +193,7 @@ fn a_bit_in_an_empty_place_of_attributes_costs_none() {
     let inode: &RawInode = block.view();
     assert!(inode.inline().contains(Inline::XATTR), "it has a place for them");
     assert_eq!(inode.as_bytes()[inode.slots(false).inline_xattr_range()], [0; 200]);
-    for at in [0, 4, 24, 133] {
+    for at in [0, 4, 24, 132] {
         let dev = changed(&dev, ino, |block| {
             let inode: &mut RawInode = block.view_mut();
             let range = inode.slots(false).inline_xattr_range();

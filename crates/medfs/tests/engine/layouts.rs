@@ -340,7 +340,7 @@ fn half_an_import_is_a_volume_that_everything_understands() {
 
 #[test]
 fn some_crashes_of_an_import_are_resumed() {
-    crashes_of_an_import(&[(Feature::empty(), MAKERS[0]), (Feature::EXTRA_ATTR, MAKERS[1])], 3);
+    crashes_of_an_import(&[(Feature::empty(), MAKERS[0]), (Feature::EXTRA_ATTR, MAKERS[1])], 2);
 }
 
 #[test]
@@ -614,7 +614,7 @@ fn large_databases_take_deltas_where_that_is_asked_for() {
         judge(&device);
         assert!(content(&open_device(&device, ""), f) == expected, "{when}");
         let plan = CrashPlan { exhaustive: 4, samples: 2, seed: 5, ..CrashPlan::default() };
-        for state in recorder.recording().states(&plan).step_by(197) {
+        for state in recorder.recording().states(&plan).step_by(397) {
             let device = Arc::new(state.device());
             assert_same(&tree, &tree_of(&open_device(&device, "")), &format!("{when}: {state:?}"));
             FsckMedfs.check(device).unwrap_or_else(|e| panic!("{when}: {state:?}: {e}"));

@@ -265,8 +265,8 @@ fn an_unlinked_file_lives_while_it_is_held() {
 }
 
 #[test]
-fn a_directory_of_forty_thousand_names() {
-    const COUNT: usize = 40_000;
+fn a_directory_of_twenty_thousand_names() {
+    const COUNT: usize = 20_000;
     let image = Image::new(LAYOUTS[1], 1024);
     let mut v = image.open();
     let dir = make(&v, v.root(), "big", FileKind::Directory).ino;

@@ -297,7 +297,7 @@ fn sweep(seed: u64, operations_of: usize, requests: usize) {
 
 #[test]
 fn an_operation_whose_nth_request_fails_is_done_or_not() {
-    sweep(sample_seed(), 16, 2);
+    sweep(sample_seed(), 10, 2);
 }
 
 /// Strikes every so many-th read of an operation on a file with many nodes, and all behind it.

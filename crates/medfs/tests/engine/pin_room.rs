@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Pages of a section.
 const SECTION: u64 = 512;
 /// Sections that fall into the balance: far more than a volume of [`MIB`] has to spare.
-const SECTIONS: u64 = 150;
-const MIB: u64 = 1024;
+const SECTIONS: u64 = 75;
+const MIB: u64 = 512;
 
 fn device() -> Arc<MemDevice> {
     Arc::new(blank(MIB, all_features()))
@@ -91,7 +91,7 @@ fn a_fallocate_that_finds_no_room_keeps_nothing() {
 fn files_that_are_cut_and_allocated_again_keep_what_is_counted() {
     let device = device();
     let v = open_device(&device, "");
-    for n in 0..120 {
+    for n in 0..60 {
         let f = pinned(&v, &format!("f{n}"));
         allocate(&v, f, SECTION).expect("room");
         write_pages(&v, f, SECTION);
