@@ -98,12 +98,23 @@ impl Image<'_> {
         }))
     }
 
-    /// Whether an inode is lost, and blocks or nodes of it are not.
+    /// Whether an inode is lost, and nodes of it, or blocks that can be read, are not.
     pub(crate) fn has_remains(&mut self, ino: Ino) -> io::Result<bool> {
         let entry = self.nat(ino)?;
         Ok(entry.ino.get() == ino
             && self.is_lost_node(ino, entry.block_addr.get())?
-            && (self.lost_blocks()?.contains_key(&ino) || self.lost_files()?.contains_key(&ino)))
+            && (self.lost_files()?.contains_key(&ino) || self.has_readable_block(ino)?))
+    }
+
+    /// Whether one of the blocks that a lost inode named can be read.
+    fn has_readable_block(&mut self, ino: Ino) -> io::Result<bool> {
+        for (_, addr) in self.lost_blocks()?.get(&ino).cloned().unwrap_or_default() {
+            self.cache.get(addr)?;
+            if !self.cache.medium.is_unreadable(addr) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The nodes of files whose inode is lost, as far as they were not asked for.

@@ -332,13 +332,13 @@ fn groups_that_once_cost_files() {
         ("crash-rename", 9003663), // one copy of the superblock with a feature that nobody knows
         ("crash-rename", 11000001), // both superblocks, a header of each pack: areas two blocks too early
         ("crash-rename", 11001061), // both packs' journals: an abandoned checkpoint counted after the next
-        // The summary of an empty segment, into which the log had been written.
-        ("crash-roll-forward", 11003261),
+        ("crash-roll-forward", 11003261), // the summary of an empty segment, into which the log had been written
         ("crash-roll-forward-features", 11003261),
         ("plain, crashed", 11004184), // a bit of an entry in the SIT's journal, and the block of the NAT
         ("tree-no-inline", 11003029), // a directory without a block for its first two entries
         ("plain", 230000810),         // a superblock that calls a user's file one of quotas
-        ("plain, crashed", 230000810),
+        ("deltas, worked on, crashed", 300003750), // a node with the number of a file that was fsynced since
+        ("tree-no-inline", 300000254), // a directory without inode, whose only block cannot be read, made a file
         ("crash-orphans", 230001879), // both superblocks, and the orphans, by which a pack tells of its payload
     ];
     strike_known(&known, &[Damage::Unreadable, Damage::Zeroed, Damage::Flipped]);

@@ -163,7 +163,7 @@ fn a_flipped_bit_of_a_superblock_without_checksum_is_found_by_what_the_volume_sa
     let told = [(offset, 4), (uuid, 16), (devs, 2), (label + 40, 1), (0, 36), (37, 71)];
     let mut wrong = Vec::new();
     for at in told.into_iter().flat_map(|(start, len)| start..start + len) {
-        let (copy, bit) = (at as u64 % 2, (at / 2) % 8);
+        let (copy, bit) = if at.is_multiple_of(2) { (0, at % 8) } else { (1, (at + 3) % 8) };
         let damaged = dev.snapshot();
         let mut block = read_block(&damaged, copy).unwrap();
         block.0[1024 + at] ^= 1 << bit;
