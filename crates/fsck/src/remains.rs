@@ -103,18 +103,7 @@ impl Image<'_> {
         let entry = self.nat(ino)?;
         Ok(entry.ino.get() == ino
             && self.is_lost_node(ino, entry.block_addr.get())?
-            && (self.lost_files()?.contains_key(&ino) || self.has_readable_block(ino)?))
-    }
-
-    /// Whether one of the blocks that a lost inode named can be read.
-    fn has_readable_block(&mut self, ino: Ino) -> io::Result<bool> {
-        for (_, addr) in self.lost_blocks()?.get(&ino).cloned().unwrap_or_default() {
-            self.cache.get(addr)?;
-            if !self.cache.medium.is_unreadable(addr) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            && (self.lost_files()?.contains_key(&ino) || has_readable_block(self, ino)?))
     }
 
     /// The nodes of files whose inode is lost, as far as they were not asked for.
@@ -249,4 +238,15 @@ impl Image<'_> {
         }
         Ok(pages.or((is_lost && !is_there).then(BTreeSet::new)))
     }
+}
+
+/// Whether one of the blocks that a lost inode named can be read.
+fn has_readable_block(image: &mut Image<'_>, ino: Ino) -> io::Result<bool> {
+    for (_, addr) in image.lost_blocks()?.get(&ino).cloned().unwrap_or_default() {
+        image.cache.get(addr)?;
+        if !image.cache.medium.is_unreadable(addr) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
