@@ -49,7 +49,7 @@ fn must_be_clean(what: &str, report: &Report) {
 #[test]
 fn some_states() {
     for features in VOLUMES {
-        let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(features) };
+        let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(7).chain(seq2(1).into_iter().take(20)).collect();
         must_be_clean(&format!("features [{features}]"), &run(&some, &workloads));
     }
@@ -65,7 +65,7 @@ fn some_states_of_deltas() {
 #[test]
 fn some_states_of_clusters() {
     for features in COMPRESSED {
-        let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(features) };
+        let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..setup(features) };
         must_be_clean(features, &run(&some, &on_deltas(4, 40)));
     }
 }
@@ -85,11 +85,11 @@ fn adaptive(features: &str) -> Setup {
 #[test]
 fn some_states_of_adaptive_durability() {
     for features in VOLUMES {
-        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..adaptive(features) };
+        let some = Setup { max_states: 300, check_every: 50, nested_every: 100, ..adaptive(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(2).into_iter().take(20)).collect();
         must_be_clean(&format!("adaptive, features [{features}]"), &run(&some, &workloads));
     }
-    let some = Setup { max_states: 600, check_every: 50, nested_every: 100, ..adaptive(DELTAS) };
+    let some = Setup { max_states: 400, check_every: 50, nested_every: 100, ..adaptive(DELTAS) };
     must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
     must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
     must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
@@ -121,11 +121,11 @@ fn some_states_of_nvram() {
     let mut counts = Counts::default();
     for options in ON_NVRAM {
         let some =
-            Setup { max_states: 80, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
+            Setup { max_states: 60, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
         let short: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(3).into_iter().take(10)).collect();
         for (what, workloads) in [
             ("short", short),
-            ("little updates", on_small_updates(8, 60)),
+            ("little updates", on_small_updates(8, 40)),
             ("rewritten pages", on_rewritten_pages(8, 20)),
             ("databases", on_databases(8, 20)),
             ("replaced files", on_replacements(8, 12)),
@@ -175,20 +175,20 @@ fn some_states_of_compressed_pages() {
 fn some_states_of_databases() {
     for options in ON_DATABASES {
         let mounter = mounter_with(options);
-        let some = Setup { mounter, max_states: 1200, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+        let some = Setup { mounter, max_states: 800, check_every: 50, nested_every: 100, ..setup(DELTAS) };
         must_be_clean(&format!("databases, {options}"), &run(&some, &on_databases(4, 60)));
     }
 }
 
 #[test]
 fn some_states_of_replaced_files() {
-    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
 }
 
 #[test]
 fn some_states_of_copied_pages() {
-    let some = Setup { max_states: 3000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 2000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     let report = run(&some, &on_copies(5, 60));
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
