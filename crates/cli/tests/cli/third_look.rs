@@ -239,9 +239,10 @@ fn a_mount_whose_terminal_closes_is_unmounted() {
     }
     let s = Scratch::with_volume("64M");
     fs::create_dir(s.path("dir")).unwrap();
-    let mut daemon = System::new(binary());
-    daemon.args(["mount", "--foreground", "image", "dir"]).current_dir(s.path(""));
-    let mut daemon = daemon.spawn().unwrap();
+    // Below nohup it would ignore the signal.
+    let mut daemon = System::new("env");
+    daemon.arg("--default-signal=HUP").arg(binary()).args(["mount", "--foreground", "image", "dir"]);
+    let mut daemon = daemon.current_dir(s.path("")).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while fs::metadata(s.path("dir/lost+found")).is_err() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
