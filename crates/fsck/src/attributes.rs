@@ -55,7 +55,7 @@ pub(crate) fn turn_bit_back(ino: Ino, area: &mut [u8], findings: &mut Findings) 
     if error.is_none() && entries.iter().all(XattrEntry::has_possible_name) {
         let end = HEADER_SIZE + entries.iter().map(XattrEntry::size).sum::<usize>();
         let behind = &mut area[end..];
-        if behind.iter().map(|byte| byte.count_ones()).sum::<u32>() == 1 {
+        if xattr::has_lone_bit(behind) {
             behind.fill(0);
             findings.add(Code::Xattr, format!("inode {ino}: one bit is set behind the end of the xattrs"));
             return true;

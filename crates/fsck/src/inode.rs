@@ -266,7 +266,7 @@ fn vet_behind_content(inode: &mut RawInode, flexible: bool, field: &mut dyn FnMu
     }
     let range = inode.slots(flexible).inline_content_range();
     let behind = &mut inode.as_mut_bytes()[range][size as usize..];
-    if behind.iter().map(|byte| byte.count_ones()).sum::<u32>() == 1 {
+    if xattr::has_lone_bit(behind) {
         behind.fill(0);
         field(format!("i_size is {size}, and one bit is set behind the end of its inline content"));
         return;
