@@ -13,6 +13,14 @@ fn folded(name: &[u8]) -> u32 {
     dentry_hash(&name.to_ascii_lowercase())
 }
 
+/// Whether most entries of an area have the hashes of their names, in a directory that ignores case or another one.
+pub(crate) fn are_hashed(area: &Area<&[u8]>) -> bool {
+    let of_name = |name: &[u8], hash| dentry_hash(name) == hash || (name.is_ascii() && folded(name) == hash);
+    let entries = area.entries(0, 0).map(|entry| entry.is_ok_and(|e| of_name(e.name, e.hash)));
+    let (right, wrong): (Vec<bool>, Vec<bool>) = entries.partition(|&is_right| is_right);
+    right.len() > wrong.len()
+}
+
 /// The hash that a name has in a directory, where that can be computed.
 pub(crate) fn hash_in(dir: &DirWalk, name: &[u8]) -> Option<u32> {
     match dir.opaque {

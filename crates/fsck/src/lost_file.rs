@@ -8,12 +8,13 @@
 use crate::finding::{Code, counted};
 use crate::inode_layout::{KnownLayout, Layout};
 use crate::judgement::Judgement;
+use crate::lengths::are_hashed;
 use crate::lost_clusters::{LostClusters, Stored};
 use crate::maker::Maker;
 use crate::names::is_encrypted;
 use crate::remains::{Extent, Remains};
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::dentry::{Area, AreaLayout, HIDDEN_LIST};
+use medfs_format::dentry::{Area, AreaLayout, HIDDEN_LIST, is_blank};
 use medfs_format::node::{
     DEF_ADDRS_PER_INODE, DEFAULT_INLINE_XATTR_ADDRS, EXTRA_ISIZE, FileFlags, FileKind, Inline,
     MAX_INLINE_XATTR_ADDRS, RawInode, footer,
@@ -128,15 +129,20 @@ impl Maker<'_, '_> {
         if !self.is_lost(ino)? || !self.image.has_remains(ino)? || self.is_parent(ino)? {
             return Ok(false);
         }
-        let blocks = self.image.lost_blocks()?.get(&ino);
-        let Some(&(_, addr)) = blocks.into_iter().flatten().find(|(slot, _)| *slot == 0) else {
-            return Ok(true);
-        };
-        let bytes = &self.image.cache.get(addr)?.0;
-        let area = Area::new(AreaLayout::BLOCK, &bytes[..]);
-        let is_directory = area.find(b".", ino.into()).is_ok_and(|dot| dot.is_some_and(|dot| dot.ino == ino));
-        let magic = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
-        Ok(!is_directory && !quota::MAGICS.contains(&magic))
+        // A block of zeros, as which one is taken that cannot be read, says nothing.
+        let mut blocks = self.image.lost_blocks()?.get(&ino).cloned().unwrap_or_default();
+        blocks.sort_unstable();
+        for (slot, addr) in blocks {
+            let block = self.image.cache.get(addr)?;
+            if is_blank(block) {
+                continue;
+            }
+            let magic = u32::from_le_bytes(block.0[..4].try_into().expect("four bytes"));
+            let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
+            let is_quota = slot == 0 && quota::MAGICS.contains(&magic);
+            return Ok(!is_quota && !area.begins_with_dot(ino) && !are_hashed(&area));
+        }
+        Ok(true)
     }
 
     /// Whether it is the list of slices, which a repair makes anew as a whole ([`crate::own_list`]).
