@@ -50,6 +50,7 @@ impl ClusterPages<'_> {
         placing
     }
 
+    /// Decides about all clusters, and then places those that are due, each once, and the file's compact pages.
     fn place_all_clusters(
         &self,
         inode: &Arc<Inode>,
@@ -59,8 +60,42 @@ impl ClusterPages<'_> {
         about: &Decide<'_>,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
-        let mut pending = Vec::new();
+        let (mut due, mut failed) = (BTreeSet::new(), First::default());
+        failed.note(self.find_due(inode, state, compression, clusters, about, &mut due));
+        for first in due {
+            let done = self.place_cluster(inode, state, compression, first, &about.batch, placed);
+            self.put_off(&mut failed, done)?;
+        }
+        if self.is_delta_volume() && self.has_compact(inode) {
+            let compact = state.pages.dirty(self.compact_start(inode)..);
+            let compact: Vec<DirtyPage> = compact.map(|(index, page)| (index, page.clone())).collect();
+            let done = self.place_plain(inode, &about.batch, compact, placed);
+            self.put_off(&mut failed, done)?;
+        }
+        failed.result()
+    }
+
+    /// The clusters that are to be written: those of which what changed does not become deltas, and those of pages whose
+    /// deltas gave way. They are open.
+    fn find_due(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        compression: Compression,
+        clusters: &[u64],
+        about: &Decide<'_>,
+        due: &mut BTreeSet<u64>,
+    ) -> Result<()> {
+        let (mut pending, mut tried) = (Vec::new(), BTreeSet::new());
         let mut damage = First::default();
+        let mut open = |state: &mut InodeState, tried: &mut BTreeSet<u64>, first| {
+            tried.insert(first);
+            let opened = self.open_cluster(inode, state, first);
+            if opened.is_ok() {
+                due.insert(first);
+            }
+            self.put_off(&mut damage, opened)
+        };
         for &first in clusters {
             let kept = match self.keep_closed(inode, state, compression, first, about, &mut pending) {
                 // What is dirty of it may be all of it.
@@ -68,32 +103,16 @@ impl ClusterPages<'_> {
                 kept => kept?,
             };
             if !kept {
-                let done = self.place_cluster(inode, state, compression, first, &about.batch, placed);
-                self.put_off(&mut damage, done)?;
+                open(state, &mut tried, first)?;
             }
         }
         self.settle_updates(inode, state, pending)?;
         let pages = compression.cluster_pages() as u64;
-        let mut tried = BTreeSet::new();
-        let untried = |state: &InodeState, tried: &BTreeSet<u64>| {
+        loop {
             let mut whole = state.whole.iter().map(|index| index / pages * pages);
-            whole.find(|first| !tried.contains(first))
-        };
-        while let Some(first) = untried(state, &tried) {
-            let done = self.place_cluster(inode, state, compression, first, &about.batch, placed);
-            self.put_off(&mut damage, done)?;
-            if state.whole.range(first..first + pages).next().is_some() {
-                tried.insert(first);
-            }
+            let Some(first) = whole.find(|first| !tried.contains(first)) else { break };
+            open(state, &mut tried, first)?;
         }
-        if !self.is_delta_volume() || !self.has_compact(inode) {
-            return damage.result();
-        }
-        let compact = state.pages.dirty(self.compact_start(inode)..);
-        let new = compact.filter(|(index, page)| !placed.iter().any(|p| p.is(*index, page)));
-        let new: Vec<DirtyPage> = new.map(|(index, page)| (index, page.clone())).collect();
-        let done = self.place_plain(inode, &about.batch, new, placed);
-        self.put_off(&mut damage, done)?;
         damage.result()
     }
 
@@ -157,7 +176,7 @@ impl ClusterPages<'_> {
         Ok(true)
     }
 
-    /// Gives the dirty pages of a cluster their blocks; where it is compressed all of its pages get new ones.
+    /// Gives the dirty pages of an open cluster their blocks; where it is compressed all of its pages get new ones.
     fn place_cluster(
         &self,
         inode: &Arc<Inode>,
@@ -168,7 +187,6 @@ impl ClusterPages<'_> {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let pages = compression.cluster_pages() as u64;
-        self.open_cluster(inode, state, first)?;
         let dirty = dirty_pages(state, compression, first);
         state.whole.retain(|index| !(first..first + pages).contains(index));
         let whole = dirty.len() as u64 == pages && first + pages <= inode.pages();

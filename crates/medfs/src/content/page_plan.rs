@@ -6,7 +6,6 @@ use crate::content::placement::{Batch, Purpose};
 use crate::content::record::OwnedRecord;
 use crate::content::storage::Sources;
 use crate::error::Result;
-use crate::map::damage::First;
 use crate::map::inode::InodeState;
 use crate::map::node_tree::Slot;
 use crate::map::page_versions::VersionId;
@@ -122,27 +121,13 @@ pub(crate) struct Placing {
     /// Pages whose blocks other files need ([`Sources`](crate::content::storage::Sources)): they stay dirty,
     /// and the inode must not be written.
     pub(crate) blocked: Vec<u64>,
-    /// Deltas that have no place yet.
-    pub(crate) pending: Vec<Pending>,
-    /// What kept pages from being placed, of those that are being placed now.
-    pub(crate) damage: First,
-    /// Pages that damage keeps from being placed.
-    pub(crate) damaged: Vec<u64>,
     pub(crate) outcome: Result<()>,
 }
 
 impl Placing {
     /// These pages, and nothing that waits.
     pub(crate) fn of(pages: Vec<Placed>, outcome: Result<()>) -> Placing {
-        Placing {
-            pages,
-            version: None,
-            blocked: Vec::new(),
-            pending: Vec::new(),
-            damage: First::default(),
-            damaged: Vec::new(),
-            outcome,
-        }
+        Placing { pages, version: None, blocked: Vec::new(), outcome }
     }
 
     /// Whether each of these pages that is still dirty has its block or waits, where nothing failed: what an
