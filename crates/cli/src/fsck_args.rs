@@ -11,14 +11,14 @@ pub(crate) struct FsckArgs {
     #[arg(value_name = "IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]
     pub(crate) image: PathBuf,
     /// Repair all faults, and roll forward the fsyncs after the last checkpoint
-    #[arg(short = 'y', long, conflicts_with = "dry_run")]
+    #[arg(short = 'y', long, group = "writing", conflicts_with = "dry_run")]
     pub(crate) repair: bool,
     /// Make only repairs that lose no data, as the system does at boot (also -a)
-    #[arg(short = 'p', long, short_alias = 'a', conflicts_with_all = ["repair", "dry_run", "restore"])]
+    #[arg(short = 'p', long, short_alias = 'a', group = "writing", conflicts_with_all = ["repair", "dry_run", "restore"])]
     pub(crate) preen: bool,
     /// Save every block that the repair changes to FILE, for --restore. FILE is a new one, or that of an interrupted
     /// repair of this volume
-    #[arg(long, value_name = "FILE", requires = "repair", conflicts_with_all = ["preen", "restore", "dry_run"], value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "writing", conflicts_with_all = ["restore", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
     /// The NVRAM that holds fsyncs of the volume: replay them first, except for what is damaged there. The NVRAM
     /// is not changed

@@ -4,6 +4,7 @@
 use crate::finding::{Code, Findings};
 use crate::judgement::Judgement;
 use medfs_format::Ino;
+use medfs_format::limits::NAME_LEN;
 use medfs_format::node::{Advise, FileKind, Inline, RawInode};
 use medfs_format::xattr::{self, HEADER_SIZE, NameIndex, XATTR_MAGIC, XattrEntry};
 use zerocopy::IntoBytes;
@@ -110,6 +111,67 @@ pub(crate) fn drop_impossible(ino: Ino, entries: &mut Vec<XattrEntry>, findings:
         stays
     });
     entries.len() < count
+}
+
+/// What was done about attributes of the same name as another one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Twins {
+    /// Some got another name.
+    pub(crate) renamed: bool,
+    /// Some went, as there is no name or no room for them.
+    pub(crate) dropped: bool,
+}
+
+/// Gives another name to each attribute that has the same as one before it, which alone is read. Nothing tells which of
+/// both had it before a bit flipped.
+pub(crate) fn part_twins(
+    ino: Ino,
+    entries: &mut Vec<XattrEntry>,
+    room: usize,
+    findings: &mut Findings,
+) -> Twins {
+    let mut done = Twins::default();
+    let mut at = 0;
+    while at < entries.len() {
+        let (before, entry) = (&entries[..at], &entries[at]);
+        if entry.index == NameIndex::Delta as u8 || !has_name(before, entry.index, &entry.name) {
+            at += 1;
+            continue;
+        }
+        let name = String::from_utf8_lossy(&entry.name);
+        let what = format!("inode {ino}: attribute {name:?} is there twice");
+        match other_name(entries, at, room) {
+            Some(name) => {
+                let now = String::from_utf8_lossy(&name);
+                findings.add(Code::Xattr, format!("{what}; the second one is called {now:?} now"));
+                entries[at].name = name;
+                done.renamed = true;
+                at += 1;
+            }
+            None => {
+                findings.add(Code::Xattr, format!("{what}: the second one is lost"));
+                entries.remove(at);
+                done.dropped = true;
+            }
+        }
+    }
+    done
+}
+
+fn has_name(entries: &[XattrEntry], index: u8, name: &[u8]) -> bool {
+    entries.iter().any(|entry| entry.index == index && entry.name == name)
+}
+
+/// A free name for an attribute of users that is called as another one: with a number behind it.
+fn other_name(entries: &[XattrEntry], at: usize, room: usize) -> Option<Vec<u8>> {
+    let entry = &entries[at];
+    let is_users = [NameIndex::User as u8, NameIndex::Trusted as u8].contains(&entry.index);
+    let numbered = (2..=entries.len() + 1).map(|n| [&entry.name[..], format!(".{n}").as_bytes()].concat());
+    let name = numbered.into_iter().find(|name| !has_name(entries, entry.index, name))?;
+    let others: usize = entries.iter().map(XattrEntry::size).sum::<usize>() - entry.size();
+    let renamed = XattrEntry { name, ..entry.clone() };
+    let fits = renamed.name.len() <= NAME_LEN && HEADER_SIZE + others + renamed.size() + 4 <= room;
+    (is_users && fits).then_some(renamed.name)
 }
 
 /// Takes the mark of encryption off a regular file without the attribute that says how it is encrypted. One whose name

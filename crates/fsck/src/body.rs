@@ -2,7 +2,9 @@
 
 use crate::acls;
 use crate::address::node_home;
-use crate::attributes::{clear_lone_bit, drop_impossible, is_junk, judge_encryption, turn_bit_back};
+use crate::attributes::{
+    clear_lone_bit, drop_impossible, is_junk, judge_encryption, part_twins, turn_bit_back,
+};
 use crate::evidence::note_doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
@@ -60,7 +62,9 @@ impl Judgement<'_> {
         turned |= acls::turn_indices_back(f.ino, inode, &mut good, &mut self.findings);
         let acls = acls::judge(f.ino, inode, &mut good, &mut self.findings);
         let drops = !self.has_zones() && drop_impossible(f.ino, &mut good, &mut self.findings);
-        let is_lossy = error.is_some() || ends_early || acls.lost || junk || drops;
+        let twins = part_twins(f.ino, &mut good, area.len(), &mut self.findings);
+        turned |= twins.renamed;
+        let is_lossy = error.is_some() || ends_early || acls.lost || junk || drops || twins.dropped;
         if is_lossy {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);

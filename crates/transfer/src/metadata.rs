@@ -4,6 +4,7 @@ use crate::error::{During, Error, Result};
 use medfs::{Attr, FileKind, Files, Ino, NewFile, SetAttr, Timestamp, Volume, XattrMode};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::ffi::OsStr;
 use std::io;
@@ -13,6 +14,8 @@ use std::path::Path;
 
 /// Permission bits kept: rwx for all, set-id and sticky.
 const PERM_MASK: u32 = 0o7777;
+/// Attributes that a new file may have from its directory. A default one is a directory's.
+const INHERITED: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 /// What stands for no owner in system calls: damaged inodes have it.
 const NO_ID: u32 = u32::MAX;
 
@@ -71,6 +74,13 @@ impl Metadata {
     /// Gives everything to a file of the volume, times last. Attributes the volume does not take are returned.
     pub fn apply(&self, volume: &Volume, ino: Ino) -> Result<Vec<String>> {
         let mut refused = Vec::new();
+        for name in self.inherited() {
+            match volume.removexattr(ino, name.as_bytes()) {
+                Ok(()) | Err(medfs::Error::Posix(medfs::Posix::NoAttribute | medfs::Posix::NotSupported)) => {
+                }
+                Err(e) => return Err(e).during(|| format!("attribute {name}")),
+            }
+        }
         for (name, value) in &self.xattrs {
             match volume.setxattr(ino, name, value, XattrMode::Set) {
                 Ok(()) => {}
@@ -101,6 +111,7 @@ impl Metadata {
             let (uid, gid) = self.owner();
             fs::fchown(file, uid, gid)?;
         }
+        self.drop_inherited(may_chown, |name| fs::fremovexattr(file, name))?;
         self.set_xattrs(may_chown, |name, value| fs::fsetxattr(file, name, value, XattrFlags::empty()))?;
         fs::fchmod(file, self.mode(may_chown))?;
         Ok(fs::futimens(file, &self.times())?)
@@ -115,6 +126,7 @@ impl Metadata {
         }
         // There is no call that takes a directory and a name.
         let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+        self.drop_inherited(may_chown, |name| fs::lremovexattr(&path, name))?;
         self.set_xattrs(may_chown, |name, value| fs::lsetxattr(&path, name, value, XattrFlags::empty()))?;
         if self.kind != FileKind::Symlink {
             fs::chmodat(dir, name, self.mode(may_chown), AtFlags::empty())?;
@@ -128,6 +140,29 @@ impl Metadata {
         (may_be(self.uid).map(Uid::from_raw), may_be(self.gid).map(Gid::from_raw))
     }
 
+    /// Attributes that the file lacks, and that a directory with a default ACL gives to what is made in it.
+    fn inherited(&self) -> impl Iterator<Item = &'static str> {
+        let count = match self.kind {
+            FileKind::Symlink => 0,
+            FileKind::Directory => 2,
+            _ => 1,
+        };
+        let lacks = |name: &&str| self.xattrs.iter().all(|(own, _)| own != name.as_bytes());
+        INHERITED[..count].iter().copied().filter(lacks)
+    }
+
+    fn drop_inherited(&self, must: bool, remove: impl Fn(&str) -> rustix::io::Result<()>) -> io::Result<()> {
+        for name in self.inherited() {
+            match remove(name) {
+                Err(e) if must && ![Errno::NODATA, Errno::NOTSUP].contains(&e) => {
+                    return Err(io::Error::new(io::Error::from(e).kind(), format!("attribute {name}: {e}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn set_xattrs(
         &self,
         must: bool,
@@ -136,7 +171,7 @@ impl Metadata {
         for (name, value) in &self.xattrs {
             if let Err(e) = set(OsStr::from_bytes(name), value)
                 && must
-                && e != rustix::io::Errno::NOTSUP
+                && e != Errno::NOTSUP
             {
                 let text = format!("attribute {}: {e}", String::from_utf8_lossy(name));
                 return Err(io::Error::new(io::Error::from(e).kind(), text));
@@ -178,7 +213,7 @@ fn timespec(t: Timestamp) -> Timespec {
 fn host_xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let names = match grow(|buf| rustix::fs::llistxattr(path, buf)) {
         Ok(names) => names,
-        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => return Ok(Vec::new()),
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
         Err(e) => return Err(e.into()),
     };
     let mut xattrs = Vec::new();
@@ -186,7 +221,7 @@ fn host_xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match grow(|buf| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buf)) {
             Ok(value) => xattrs.push((name.to_vec(), value)),
             // Gone meanwhile, or not ours to read.
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {}
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
             Err(e) => return Err(e.into()),
         }
     }

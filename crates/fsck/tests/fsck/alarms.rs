@@ -1,6 +1,7 @@
 //! What is no fault is not called one, and what other drivers refuse is found.
 
 use crate::common::{Bed, META, load};
+use crate::medium::opened;
 use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::{BlockDevice, FileDevice, FileOptions, MemDevice, read_block};
 use medfs_format::node::FileKind;
@@ -47,6 +48,22 @@ fn a_wrong_count_of_free_segments_is_found_whatever_the_sections() {
         assert!(look(&dev).has(Code::FreeSegmentCount), "{by}");
         let repaired = repair(&dev, &Options::default(), &mut |_| {}).unwrap();
         assert_eq!(repaired.after.findings, []);
+    }
+}
+
+/// `mkfs.f2fs` counts free segments behind the last whole zone.
+#[test]
+fn free_segments_are_counted_anew_where_zones_are_larger_than_a_segment() {
+    let bed = Bed::new();
+    for (zone, mib) in [("3", 256), ("5", 256), ("4", 300)] {
+        let dev = Arc::new(load(&bed.mkfs("zone.img", mib, &["-z", zone])));
+        let v = opened(dev.clone());
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = v.create(v.root(), b"file", &new).expect("create").ino;
+        v.release(ino, 1);
+        v.close().expect("closed");
+        drop(v);
+        bed.judge(&dev).unwrap_or_else(|e| panic!("-z {zone}, {mib} MiB: {e}"));
     }
 }
 

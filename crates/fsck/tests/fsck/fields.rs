@@ -250,6 +250,39 @@ fn a_bit_behind_the_attributes_costs_none_of_them() {
 }
 
 #[test]
+fn of_two_attributes_of_one_name_the_second_gets_another() {
+    let (dev, ino) = with_file(|v, ino| {
+        v.setxattr(ino, b"user.name0", b"first", XattrMode::Set).expect("an attribute");
+        v.setxattr(ino, b"user.name1", b"second", XattrMode::Set).expect("an attribute");
+        v.setxattr(ino, b"security.a", b"first", XattrMode::Set).expect("an attribute");
+        v.setxattr(ino, b"security.b", b"second", XattrMode::Set).expect("an attribute");
+    });
+    let flip = |names: &[(&[u8], u8)]| {
+        changed(&dev, ino, |block| {
+            for &(entry, bit) in names {
+                let at = block.0.windows(entry.len()).position(|bytes| bytes == entry).expect("it is there");
+                block.0[at + entry.len() - 1] ^= bit;
+            }
+        })
+    };
+    let dev = flip(&[(b"name1", 1)]);
+    let mended = repaired(&dev);
+    costs_nothing(&mended, "of a user");
+    assert!(mended.before.has(Code::Xattr), "{:?}", mended.before.findings);
+    let v = opened(Arc::new(dev));
+    assert_eq!(v.getxattr(ino, b"user.name0").expect("it is there"), b"first");
+    assert_eq!(v.getxattr(ino, b"user.name0.2").expect("it is there"), b"second");
+    assert_eq!(v.listxattr(ino).expect("it reads").len(), 4);
+
+    let dev = flip(&[(b"\x06\x01\x06\0b", 3)]);
+    let mended = repaired(&dev);
+    assert_eq!((mended.before.losses.attributes, mended.before.has(Code::Xattr)), (1, true));
+    let v = opened(Arc::new(dev));
+    assert_eq!(v.getxattr(ino, b"security.a").expect("it is there"), b"first");
+    assert_eq!(v.listxattr(ino).expect("it reads").len(), 3);
+}
+
+#[test]
 fn names_in_a_directory_that_ignores_case_are_judged_as_plain_ones() {
     let bed = Bed::new();
     let whole = load(&bed.filled("folded.img", &["-C", "utf8", "-O", "casefold"]));

@@ -2,8 +2,8 @@
 //! be written as a whole, or waits. Then those that are due get their blocks, in the order of the file, each once.
 //!
 //! Invariants:
-//! - What is decided takes effect in the zone at once, so that later pages find the room that earlier ones leave. A page
-//!   that is due has no delta any more, and is among [`InodeState::whole`] until it has its block, if it had one.
+//! - What is decided takes effect in the zone at once, so that later pages find the room that earlier ones leave. A
+//!   page that is due has no delta any more, and is among [`InodeState::whole`] until it has its block, if it had one.
 //! - No block of a page that is due becomes a source: sources are pages that are clean, or not decided about yet.
 //! - After the first decision only space and the device can refuse: what a block's address says is looked at before.
 //!
@@ -161,10 +161,10 @@ impl Placer<'_> {
         Ok(slot)
     }
 
-    /// Decides about what the first decisions led to: deltas that found no room in the zone, and pages whose deltas gave
-    /// way, which must be durable together with the inode that says so. A page that becomes whole
-    /// may be what others of its file are made from, and so on: each time round some of these lose their records, and
-    /// none gets another that is made from pages of the file.
+    /// Decides about what the first decisions led to: deltas that found no room in the zone, and pages whose deltas
+    /// gave way, which must be durable together with the inode that says so. A page that becomes whole may be what
+    /// others of its file are made from, and so on: each time round some of these lose their records, and none gets
+    /// another that is made from pages of the file.
     fn decide_what_follows(
         &self,
         state: &mut InodeState,
@@ -228,7 +228,10 @@ impl Placer<'_> {
         let mut near: Option<Slot> = None;
         for (index, new_block) in due {
             let Some(page) = state.pages.get(index).cloned() else { continue };
-            debug_assert!(!self.is_source_in_memory(index), "a page is due, and its block has become a source");
+            debug_assert!(
+                !self.is_source_in_memory(index),
+                "a page is due, and its block has become a source"
+            );
             let slot = self.make_slot_near(self.inode, near.as_ref(), index).and_then(|slot| {
                 self.place_page(self.inode, &slot, batch, new_block, Placed::new(index, page), placed)?;
                 Ok(slot)

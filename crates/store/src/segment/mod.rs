@@ -154,7 +154,7 @@ impl Segments {
                 loaded?;
             }
         }
-        if geo.segs_per_sec > 1 {
+        if geo.segs_per_sec > 1 || geo.secs_per_zone > 1 {
             segments.learn_all(io);
             let mut free = std::mem::replace(&mut segments.free, FreeSegments::new(geo, 0));
             free.count(geo, |segno| segments.is_free_known(segno));

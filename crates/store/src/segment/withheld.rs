@@ -56,10 +56,13 @@ impl FreeSegments {
         }
     }
 
-    /// Counts segments and sections anew: `mkfs.f2fs` miscounts where sections are larger than a segment.
+    /// Counts segments and sections anew: `mkfs.f2fs` miscounts where sections or zones are larger than a segment.
     pub(super) fn count(&mut self, geo: &Geometry, is_free: impl Fn(SegNo) -> bool) {
-        let mut closed = vec![0u32; geo.section_count as usize];
         self.free = (0..geo.segment_count_main).filter(|&s| is_free(s)).count() as u32;
+        if self.per_section == 1 {
+            return;
+        }
+        let mut closed = vec![0u32; geo.section_count as usize];
         for segno in (0..geo.segment_count_main).filter(|&s| !is_free(s)) {
             if let Some(section) = closed.get_mut((segno / self.per_section) as usize) {
                 *section += 1;
