@@ -1,7 +1,7 @@
 //! A small process beside each daemon, which ends the daemon's connection when the daemon is killed.
 //!
 //! The kernel ends a FUSE connection when its daemon's descriptors are closed. A daemon that is killed while
-//! one of its threads has the kernel write a file back (see `crates/fuse/src/crew.rs`) does not get that far:
+//! one of its threads has the kernel write a file back (see `crates/fuse/src/worker_pool.rs`) does not get that far:
 //! the thread waits in the kernel for a request that nobody serves any more, and whoever uses the mount waits
 //! with it. Someone else has to end the connection, through the kernel's fusectl.
 //!

@@ -57,7 +57,7 @@ pub enum Cause {
     Data = 0,
     /// Node blocks: inodes, direct and indirect nodes, xattr nodes.
     Node = 1,
-    /// Compact pages and their meta-pages.
+    /// Compact pages.
     Compact = 2,
     /// Checkpoint, SIT, NAT, SSA, superblock.
     Meta = 3,

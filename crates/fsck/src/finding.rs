@@ -14,7 +14,8 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is lost and the volume works; a repair tidies it, unless it [stays](Code::stays).
+    /// The volume is consistent. A repair tidies it; what [stays](Code::stays) is a note, as of content that cannot be
+    /// read.
     Warning,
     /// The volume is inconsistent; a repair mends it.
     Error,

@@ -1,9 +1,10 @@
-//! Blocks that two nodes of the fsync log name: a roll-forward would take such a block from the file that had it first.
+//! Blocks that two nodes name, one of the fsync log and another one of it or of the last checkpoint: a roll-forward would
+//! take such a block from the file that had it first.
 //!
 //! An address is the wrong one where it is a flipped bit away from what the same slot holds in the last
 //! checkpoint, or from what the slots before and behind it lead to expect, and that is so of one of the two
-//! nodes alone. Without such a sign nothing is changed: the kernel may give a block that a file gave up since
-//! the checkpoint to another one.
+//! nodes alone, which is of the log. Without such a sign nothing is changed: the kernel may give a block that a file
+//! gave up since the checkpoint to another one.
 //!
 //! Memory: [`MOST_SUSPECTS`] addresses, and those that name the same blocks.
 
@@ -11,12 +12,13 @@ use crate::finding::{Code, Findings};
 use crate::image::Image;
 use crate::log_node;
 use crate::slots::has_no_addresses;
+use crate::space::{Kind, recorded};
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::node::{ADDR_OFFSET, ADDRS_PER_BLOCK, RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::{Block, BlockAddr, Nid};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -59,9 +61,11 @@ pub(crate) fn judge(
         return Ok(());
     }
     let mut named: HashMap<BlockAddr, BTreeSet<Slot>> = HashMap::new();
+    let mut logged = HashSet::new();
     for &at in nodes {
         let (block, _) = log_node::read(image, at)?;
         let nid = footer(&block).nid.get();
+        logged.insert(nid);
         for slot in slots(&block, image.flexible()) {
             let addr = addresses(&block)[slot].get();
             if suspects.contains_key(&addr) {
@@ -71,7 +75,7 @@ pub(crate) fn judge(
     }
     for (addr, slots) in named {
         let guilty: BTreeSet<Slot> = suspects[&addr].iter().map(|suspect| suspect.slot).collect();
-        if slots.len() < 2 || guilty.len() != 1 {
+        if guilty.len() != 1 || (slots.len() < 2 && !is_of_checkpoint(image, addr, &logged)?) {
             continue;
         }
         for suspect in &suspects[&addr] {
@@ -101,6 +105,26 @@ fn suspects_in(image: &mut Image<'_>, at: BlockAddr) -> io::Result<Vec<(BlockAdd
         }
     }
     Ok(found)
+}
+
+/// Whether a block was in use at the last checkpoint by a node of which the log has no newer version.
+fn is_of_checkpoint(image: &mut Image<'_>, addr: BlockAddr, logged: &HashSet<Nid>) -> io::Result<bool> {
+    if !image.is_valid(addr)? {
+        return Ok(false);
+    }
+    let Some(summary) = recorded(image, addr, Kind::Data)? else { return Ok(false) };
+    let nid = summary.nid.get();
+    if !image.g.is_nid(nid) || logged.contains(&nid) {
+        return Ok(false);
+    }
+    let at = image.nat(nid)?.block_addr.get();
+    if !image.g.in_main(at) {
+        return Ok(false);
+    }
+    let block = image.cache.read(at)?;
+    let mut own = addresses(&block)[slots(&block, image.flexible())].iter();
+    Ok(footer(&block).nid.get() == nid
+        && own.nth(summary.ofs_in_node.get().into()).is_some_and(|a| a.get() == addr))
 }
 
 /// A node as it is in the last checkpoint, where its slots are those of `now`.

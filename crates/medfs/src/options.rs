@@ -33,10 +33,10 @@ use std::time::Duration;
 /// How much `fsync` guarantees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FsyncMode {
-    /// Data is durable before the node that makes it reachable is written.
+    /// After power loss a node counts only if its data is durable: by a flush before it, or by its seal.
     #[default]
     Strict,
-    /// As the kernel's default: one flush after data and nodes together.
+    /// As the kernel's default: one flush after data and nodes together. Files with deltas are as with `Strict`.
     Posix,
     /// No flush at all: for comparison, or for media that cannot lose what they took.
     Nobarrier,

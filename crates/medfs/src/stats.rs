@@ -53,7 +53,7 @@ pub struct Written {
     pub data: u64,
     /// Node blocks.
     pub node: u64,
-    /// Compact pages and their meta-pages.
+    /// Compact pages.
     pub compact: u64,
     /// Checkpoint, SIT, NAT, SSA, superblock.
     pub meta: u64,
@@ -95,6 +95,8 @@ pub struct DeltaStats {
     pub repeated: u64,
     /// Pages that became deltas against other blocks of their file that look like them.
     pub similar: u64,
+    /// Pages of files that were cut off and written anew, that got the block back which they had.
+    pub taken_back: u64,
     /// Pages written as a whole because a block of another file that they were made from had to go.
     pub released: u64,
 }
@@ -170,12 +172,12 @@ pub struct Stats {
     pub discarded: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// fsync and fdatasync calls, with those that the engine makes itself.
+    /// Fsyncs that were not put off: calls of front ends, and those that the engine makes itself.
     pub fsyncs: u64,
-    /// Of the calls of front ends, those that found something to make durable: at a block each, the least
-    /// that could be written.
+    /// Of those of front ends and of synchronous writes, the ones that found something to make durable: at a block each,
+    /// the least that could be written. Fsyncs of several files at once are not among them.
     pub fsyncs_dirty: u64,
-    /// Those that needed a checkpoint.
+    /// Fsyncs that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,
     /// fsync calls of changed directories that took no checkpoint, as roll-forward brings the changes back.
     pub dir_fsyncs_saved: u64,

@@ -12,7 +12,8 @@
 mod workloads;
 
 pub use workloads::{
-    on_chains, on_copies, on_databases, on_deltas, on_replacements, operations, preparation, seq1, seq2,
+    on_chains, on_copies, on_databases, on_deltas, on_replacements, on_rewrites, operations, preparation,
+    seq1, seq2,
 };
 
 use crate::harness::guarded;

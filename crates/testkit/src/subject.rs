@@ -48,6 +48,8 @@ counts! {
     repeated
     /// Those that are made from other blocks of their file which look like them.
     similar
+    /// Pages of files that were cut off and written anew, made from the blocks that they had.
+    taken_back
     /// Compact pages.
     compact_pages
     /// Pages written as a whole because another file's block had to go.

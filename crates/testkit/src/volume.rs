@@ -77,6 +77,7 @@ impl FileSystem for Volume {
             appended: d.appended,
             repeated: d.repeated,
             similar: d.similar,
+            taken_back: d.taken_back,
             compact_pages: d.compact_pages,
             released: d.released,
             compressed: stats.fpc.made,

@@ -3,8 +3,7 @@
 //!
 //! Each case is repaired, and files are brought off it without a repair.
 //! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals
-//! of a checkpoint pack is lost with them. `every_block` takes all of them, `several_blocks` some hundreds of
-//! groups.
+//! of a checkpoint pack is lost with them. `every_block` takes all of them, `several_blocks` groups.
 //! `MEDFS_SEED` decides the sample, the flipped bits and the groups.
 
 mod common;
@@ -340,6 +339,7 @@ fn groups_that_once_cost_files() {
         ("deltas, worked on, crashed", 300003750), // a node with the number of a file that was fsynced since
         ("tree-no-inline", 300000254), // a directory without inode, whose only block cannot be read, made a file
         ("tree-sections", 310000576),  // the same of one whose first block cannot be read
+        ("plain, crashed", 500002535), // an address in the fsync log, of a block of another file
         ("crash-orphans", 230001879), // both superblocks, and the orphans, by which a pack tells of its payload
     ];
     strike_known(&known, &[Damage::Unreadable, Damage::Zeroed, Damage::Flipped]);
@@ -352,7 +352,7 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("crash-orphans", 72000067),
         ("crash-orphans", 72000219),
         ("crash-rename", 72000260),
-        // Two blocks say that they are an inode's: the name of one leads to it, though the file was renamed.
+        // Two blocks say that they are an inode's, and the name of one leads to it.
         ("crash-rename", 94003027),
         ("crash-journals", 72000291),
         ("crash-roll-forward", 74000073),

@@ -8,7 +8,8 @@ use medfs_device::BlockDevice;
 use medfs_device::crash::CrashPlan;
 use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{
-    Report, Setup, on_chains, on_copies, on_databases, on_deltas, on_replacements, run, seq1, seq2,
+    Report, Setup, on_chains, on_copies, on_databases, on_deltas, on_replacements, on_rewrites, run, seq1,
+    seq2,
 };
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
@@ -193,6 +194,14 @@ fn some_states_of_copied_pages() {
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
     must_be_clean("copied pages", &report);
+}
+
+#[test]
+fn some_states_of_files_that_are_cut_off_and_written_anew() {
+    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let report = run(&some, &on_rewrites(5, 60));
+    assert!(report.interrupted.taken_back > 0, "{:?}", report.interrupted);
+    must_be_clean("files written anew", &report);
 }
 
 /// Chains of pages under the combination of options of a seed: also with fsyncs put off, as a checkpoint then takes
@@ -399,6 +408,25 @@ fn all_states_of_copied_pages() {
         (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 100);
         let report = run(&setup, &on_copies(seed, 1));
         must_be_clean(&format!("seed {seed}, copied pages, {combination}"), &report);
+        (Some(combination), report)
+    });
+}
+
+/// Under every combination of options, in turn.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_files_written_anew() {
+    until_enough(|seed| {
+        let combination = Combination::of_seed(seed);
+        let image = combination.image_of(seed);
+        let mut options = MountOptions::default();
+        options.parse(combination.options_of(seed).as_str()).expect("options are right");
+        let mut setup =
+            Setup { image, mounter: mounter(options, test_clock()), ..setup(combination.features()) };
+        setup.plan = CrashPlan { seed, ..setup.plan };
+        (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 100);
+        let report = run(&setup, &on_rewrites(seed, 1));
+        must_be_clean(&format!("seed {seed}, files written anew, {combination}"), &report);
         (Some(combination), report)
     });
 }

@@ -223,6 +223,7 @@ impl<'a> Report<'a> {
             "deltas.evicted_by_growth",
             "case 1: the file's addresses needed the space",
         );
+        self.some("from blocks cut off", "deltas.taken_back", "files truncated and written anew");
         self.some("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took the space");
         self.some("outgrown", "deltas.outgrown", "case 3: the page changed too much");
         self.count("zones", "zones.files", "of files in memory");
@@ -279,6 +280,8 @@ impl<'a> Report<'a> {
         self.count("dirty pages", "dirty_pages", "waiting to be written");
         self.count("dirty nodes", "dirty_nodes", "");
         self.some("recovered at the mount", "recovered_inodes", "files rolled forward");
+        self.some("freed at the mount", "orphans_freed", "files without a name");
+        self.some("damage passed by", "damage_passed", "blocks of no use; run 'medfs fsck'");
         self.some("lost by the device", "unkept_nodes", "fsynced nodes gone after it had reported a flush");
         let mode =
             if at(self.stats, "read_only").as_bool() == Some(true) { "read-only" } else { "read-write" };

@@ -2,8 +2,8 @@
 //! pack, and what is forgotten after it.
 //!
 //! Steps of [`CheckpointSink::now`], with every operation kept out by the operation lock:
-//! (1) pages of directories and symbolic links, (2) every dirty node, (3) the pack
-//! ([`medfs_store::Store::write_checkpoint`]). Kernel counterpart: `checkpoint.c`.
+//! (1) pages of directories and symbolic links, and of files whose inodes would be wrong without them, (2) every dirty
+//! node, (3) the pack ([`medfs_store::Store::write_checkpoint`]). Kernel counterpart: `checkpoint.c`.
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile, WrittenPages};
 use crate::error::{Error, Result};
@@ -144,6 +144,7 @@ fn nothing_left(tree: &Tree) {
 fn write_content(tree: &Tree) -> Result<()> {
     tree.write_back_for_checkpoint()?;
     tree.save_index();
+    tree.free_all_cut_off();
     let nodes = tree.nodes.take_all_dirty();
     let written = tree.write_in_order(&nodes, NodeMarks::default());
     if written.is_err() {

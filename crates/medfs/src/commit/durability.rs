@@ -6,7 +6,7 @@
 //! [`Adaptive`](super::adaptive::Adaptive) has the whole volume committed. What is to be synchronous by a
 //! flag or a mount option is never put off.
 //!
-//! Invariant: files are committed in the order of their fsyncs, each as it was then.
+//! Invariant: [`Deferred`] commits files in the order of their fsyncs, each as it was then.
 //! Locks: the turn of [`Committing`] is held while files are committed, and taken with no other lock held;
 //! `kept` is a leaf.
 

@@ -198,8 +198,7 @@ impl Commit {
 
     /// Waits for the flush of nodes that were written for a later one, by this thread or another.
     fn flush_left(&self) -> Result<()> {
-        let left = self.ways.log.left_to_flush.load(Ordering::Acquire);
-        if self.io.is_durable(left) { Ok(()) } else { Ok(self.io.flush()?) }
+        self.ways.log.flush_left(&self.io)
     }
 
     /// Writes a file to the log, in front of what is fsynced: [`Commit::flush_left`] makes it durable. The reason

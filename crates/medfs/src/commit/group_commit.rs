@@ -14,8 +14,8 @@
 //! - A shared node is valid nowhere: its block is given up as it is taken, and not used again before the next
 //!   checkpoint.
 //!
-//! Locks: whoever waits holds the `wb` of its files and the operation lock, both shared with none who writes
-//! for it. The queue is a leaf, and not held during I/O.
+//! Locks: a thread that waits holds the `wb` of its files, and shares the operation lock; the thread that writes for it
+//! takes neither of them. The queue is a leaf, and not held during I/O.
 
 use crate::commit::flush::FlushPolicy;
 use crate::delta::Deltas;

@@ -2,8 +2,8 @@
 //! finds them again.
 //!
 //! One pipeline: [`change_set`] stages what changed, the sinks [`nvram`], [`roll_forward_log`] and
-//! [`checkpoint`] admit and commit it, [`fsync`] is the way through them; [`durability`] says when it is
-//! gone. When the device is flushed is in [`flush`].
+//! [`checkpoint`] admit and commit it, [`fsync`] is the way through them; [`durability`] says when that
+//! way is taken. When the device is flushed is in [`flush`].
 //!
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
 //! Locks: `cp`, an inode's `wb`, `chain`; see `ranks.rs`.

@@ -74,7 +74,7 @@ pub(crate) struct RollForwardLog {
     flush: FlushPolicy,
     pub(crate) group: GroupCommit,
     /// The write mark behind the last nodes of sets that were [left to a later flush](ChangeSet::flushed_later).
-    pub(super) left_to_flush: AtomicU64,
+    left_to_flush: AtomicU64,
 }
 
 impl CommitSink for RollForwardLog {
@@ -126,6 +126,11 @@ impl CommitSink for RollForwardLog {
 impl RollForwardLog {
     pub(crate) fn new(flush: FlushPolicy, group: GroupCommit) -> RollForwardLog {
         RollForwardLog { flush, group, left_to_flush: AtomicU64::new(0) }
+    }
+
+    /// Waits for the flush of nodes that were written for a later one.
+    pub(super) fn flush_left(&self, io: &medfs_store::Io) -> Result<()> {
+        self.flush.after_pages(io, self.left_to_flush.load(Ordering::Acquire))
     }
 
     /// Takes the nodes that go with the pages of a file, of which all are placed or not. `closed`: the attributes

@@ -297,6 +297,9 @@ impl Content {
             let compact = if self.has_compact(inode) { self.compact_start(inode) } else { u64::MAX };
             self.forget_pages(inode, state, first_gone, compact);
             self.storage(inode).dropped(self, inode, state, first_gone..u64::MAX)?;
+            if self.storage(inode).is_made_from_blocks(self, inode) {
+                self.keep_cut_off(inode, first_gone)?;
+            }
             self.truncate_pages(inode, first_gone)?;
             // Not before: what an error leaves there would come back when the file grows.
             self.set_size(inode, size);

@@ -96,6 +96,11 @@ pub(crate) trait PageStorage: Send + Sync {
     /// failure must be written all the same, as slots name those blocks already.
     fn place(&self, content: &Content, write: Write<'_>) -> Placing;
 
+    /// Whether new pages of the file may be made from blocks that it had.
+    fn is_made_from_blocks(&self, _: &Content, _: &Inode) -> bool {
+        false
+    }
+
     /// For cleaning: moves what must stay as it is of these pages, and returns those that are to be written anew.
     fn relocate(
         &self,

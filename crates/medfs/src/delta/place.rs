@@ -18,7 +18,8 @@ use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::refs::{MOST_MADE_WHOLE, Need};
-use medfs_format::Block;
+use crate::stats::Counters;
+use medfs_format::{Block, NEW_ADDR};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -142,6 +143,7 @@ impl Placer<'_> {
     ) -> Result<Slot> {
         let index = changed.index;
         let slot = self.make_slot_near(self.inode, near, index)?;
+        self.take_back_block(state, &slot, &changed, about)?;
         match self.keep_as_delta(self.inode, state, &slot, &changed, about)? {
             Decision::Stored => self.page_is_clean(self.inode, state, index, changed.page),
             Decision::Overflow(pending) => decided.pending.push(pending),
@@ -159,6 +161,31 @@ impl Placer<'_> {
             }
         }
         Ok(slot)
+    }
+
+    /// Gives a page that was cut off and written anew its old block back, where little of it changed.
+    fn take_back_block(
+        &self,
+        state: &mut InodeState,
+        slot: &Slot,
+        changed: &Changed,
+        about: &Decide<'_>,
+    ) -> Result<()> {
+        let index = changed.index;
+        if slot.addr() != NEW_ADDR || !about.deltas || state.whole.contains(&index) {
+            return Ok(());
+        }
+        let Some(addr) = self.since.cut_off.of(self.inode.ino, index) else { return Ok(()) };
+        let record = self.encode_alone(addr, index, &changed.page, self.deltas.record_max());
+        let record =
+            self.pass_by("a block that was cut off cannot be read", self.inode.ino, record)?.flatten();
+        if record.is_some() {
+            self.take_back_cut_off(self.inode, slot, index);
+            Counters::add(&self.deltas.counters.taken_back, 1);
+            // What is durable may hold a delta over the block: it is not overwritten.
+            state.whole.insert(index);
+        }
+        Ok(())
     }
 
     /// Decides about what the first decisions led to: deltas that found no room in the zone, and pages whose deltas

@@ -69,6 +69,7 @@ pub(crate) struct DeltaCounters {
     pub(crate) repeated: AtomicU64,
     /// Pages kept as deltas of other blocks of their file that look like them.
     pub(crate) similar: AtomicU64,
+    pub(crate) taken_back: AtomicU64,
     /// Pages written as a whole because a block they are made from had to go.
     pub(crate) released: AtomicU64,
 }
@@ -89,6 +90,7 @@ impl DeltaCounters {
             appended: get(&self.appended),
             repeated: get(&self.repeated),
             similar: get(&self.similar),
+            taken_back: get(&self.taken_back),
             released: get(&self.released),
         }
     }

@@ -85,6 +85,11 @@ impl PageStorage for Deltas {
         self.over(content).place(write)
     }
 
+    fn is_made_from_blocks(&self, content: &Content, inode: &Inode) -> bool {
+        let pages = self.over(content);
+        content.is_delta_volume() && self.alone.is_none() && pages.makes_records(inode)
+    }
+
     /// Bases of pages that are deltas, which stay, or of other files' pages, and compact pages.
     fn relocate(
         &self,

@@ -14,6 +14,7 @@ pub(crate) mod alone;
 mod claims;
 pub(crate) mod cluster_marks;
 pub(crate) mod count;
+pub(crate) mod cut_off;
 pub(crate) mod damage;
 pub(crate) mod effects;
 pub(crate) mod inode;

@@ -2,6 +2,7 @@
 //!
 //! Locks: each set has one of its own, a leaf.
 
+use crate::map::cut_off::CutOff;
 use crate::map::journaled::InNvram;
 use medfs_format::Ino;
 use medfs_sync::Mutex;
@@ -32,6 +33,8 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) cut_trees: Mutex<BTreeSet<Ino>>,
     /// How many changes of names are noted above.
     pub(crate) names: Arc<AtomicUsize>,
+    /// Blocks that truncations took from files.
+    pub(crate) cut_off: CutOff,
     /// What the journal in NVRAM holds.
     pub(crate) in_nvram: InNvram,
 }
@@ -63,6 +66,7 @@ impl SinceCheckpoint {
             renamed_files,
             left_by_dirs,
             cut_trees,
+            cut_off: _,
             in_nvram,
         } = self;
         names.store(0, Ordering::Relaxed);

@@ -127,7 +127,7 @@ pub(super) fn itself<T>(value: T) -> T {
     value
 }
 
-/// The options, but for those of compression.
+/// The options that no file beside this one has.
 pub(super) const OPTIONS: &[Row] = &[
     word("rw", "Read and write (the default).", |o, _| put(&mut o.read_only, false), |o| given(!o.read_only)),
     word(
@@ -216,8 +216,8 @@ pub(super) const OPTIONS: &[Row] = &[
         "fsync_mode",
         "strict|posix|nobarrier",
         "strict",
-        "How fsync orders its writes. strict: data is durable before the node that makes it reachable is written. posix: one flush \
-         after both, as the kernel does by default. nobarrier: no flush at all.",
+        "How fsync orders its writes. strict: after power loss a node counts only if its data is durable, by a flush before it or by its seal. posix: one \
+         flush after both, as the kernel does by default; files with deltas as with strict. nobarrier: no flush at all.",
         FSYNC_MODES,
         fsync_mode,
         itself,

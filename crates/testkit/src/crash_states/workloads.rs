@@ -336,6 +336,70 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(workload).collect()
 }
 
+/// `count` workloads on a file that a program cuts off and writes anew whenever a little of it changes, as it does with
+/// its state: with fsyncs, checkpoints, other files and other changes before it is written again, or in the midst of it.
+pub fn on_rewrites(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x7265_7772_6974_65);
+    (0..count).map(|_| rewrites(&mut |n| random.random_range(0..n))).collect()
+}
+
+fn rewrites(pick: &mut dyn FnMut(usize) -> usize) -> Workload {
+    use FallocateMode as F;
+    let (at, other) = (place(0, [0, DATABASE][pick(2)]), place(0, 1));
+    let (file, size) = (Target::Path(at), (1 + pick(9) as u32) * 4096 + pick(4096) as u32);
+    let step = |op, persist| Step { op, subject: at, persist };
+    let create = Op::Create { at, kind: FileKind::Regular, perm: 0o644 };
+    let content =
+        |offset: u32, end: u32, seed| Op::Write { file, offset: offset.into(), len: end - offset, seed };
+    let beside = |seed| Op::Write { file: Target::Path(other), offset: 0, len: 9000, seed };
+    let mut steps = vec![step(create.clone(), Persist::Fsync)];
+    steps.push(Step {
+        op: Op::Create { at: other, kind: FileKind::Regular, perm: 0o644 },
+        subject: other,
+        persist: Persist::Fsync,
+    });
+    steps.push(step(content(0, size, 3), [Persist::Fsync, Persist::Sync][pick(2)]));
+    for _ in 0..7 {
+        let (seed, first, persist) = (pick(200) as u8, pick(9) as u16, PERSISTS[pick(PERSISTS.len())]);
+        let surely = [persist, Persist::Fsync, Persist::Fsync][pick(3)];
+        let patch = Op::Patch { file, first, count: 1 + pick(3) as u8, len: [5, 60, 200][pick(3)], seed };
+        let op = match pick(12) {
+            0..=7 => {
+                let cut = if pick(5) == 0 { u64::from(size) / 2 } else { 0 };
+                steps.push(step(Op::Truncate { file, size: cut }, Persist::Nothing));
+                match pick(12) {
+                    0 => steps.push(step(Op::Fsync { file, datasync: false }, Persist::Nothing)),
+                    1 => steps.push(step(Op::Checkpoint, Persist::Nothing)),
+                    2 => steps.push(step(Op::Background, Persist::Nothing)),
+                    3 => steps.push(Step { op: beside(seed), subject: other, persist }),
+                    4 => steps.push(step(Op::Truncate { file, size: u64::from(size) }, persist)),
+                    5 => steps.push(step(Op::Idle { file }, Persist::Nothing)),
+                    _ => {}
+                }
+                let end = if pick(4) == 0 { 1 + pick(size as usize) as u32 } else { size };
+                let halfway = if pick(3) == 0 { pick(end as usize) as u32 } else { 0 };
+                let seed = if pick(6) == 0 { seed | 1 } else { 3 };
+                if halfway > 0 {
+                    steps.push(step(content(0, halfway, seed), [Persist::Nothing, persist][pick(2)]));
+                }
+                steps.push(step(content(halfway, end, seed), Persist::Nothing));
+                steps.push(step(patch, surely));
+                continue;
+            }
+            8 => patch,
+            9 => content(0, size, seed | 1),
+            10 => Op::Fallocate { file, mode: F::PUNCH_HOLE | F::KEEP_SIZE, offset: 4096, len: 8192 },
+            _ => {
+                steps.push(step(Op::Unlink { at }, [Persist::Nothing, Persist::FsyncParent][pick(2)]));
+                steps.push(step(create.clone(), Persist::Nothing));
+                content(0, size, 3)
+            }
+        };
+        steps.push(step(op, surely));
+    }
+    Workload(steps)
+}
+
 /// `count` workloads on chains of pages, each of which looks like the old block of the page behind it: made by copies
 /// to the page before, one or several to an fsync. Pages anywhere in a chain are then overwritten, punched and cut off,
 /// with checkpoints in between. The file may be a log, whose chains hang from pages that are made of its database.

@@ -179,6 +179,7 @@ impl Cleaner {
             segs.reserving(&fs.io).release(section);
             segs.free.begin_evacuation(section);
         }
+        fs.op().map(|_op| fs.free_all_cut_off())?;
         let emptied = match (Evacuation { fs }).evacuate(section) {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
