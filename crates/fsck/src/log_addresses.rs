@@ -1,5 +1,5 @@
-//! Blocks that two nodes name, one of the fsync log and another one of it or of the last checkpoint: a roll-forward would
-//! take such a block from the file that had it first.
+//! Blocks that two nodes name, one of the fsync log and another one of it or of the last checkpoint: a roll-forward
+//! would take such a block from the file that had it first.
 //!
 //! An address is the wrong one where it is a flipped bit away from what the same slot holds in the last
 //! checkpoint, or from what the slots before and behind it lead to expect, and that is so of one of the two

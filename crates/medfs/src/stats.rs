@@ -174,8 +174,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Fsyncs that were not put off: calls of front ends, and those that the engine makes itself.
     pub fsyncs: u64,
-    /// Of those of front ends and of synchronous writes, the ones that found something to make durable: at a block each,
-    /// the least that could be written. Fsyncs of several files at once are not among them.
+    /// Of those of front ends and of synchronous writes, the ones that found something to make durable: at a block
+    /// each, the least that could be written. Fsyncs of several files at once are not among them.
     pub fsyncs_dirty: u64,
     /// Fsyncs that needed a checkpoint.
     pub fsyncs_with_checkpoint: u64,

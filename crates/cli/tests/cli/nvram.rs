@@ -7,14 +7,29 @@ use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, nvram_j
 use medfs_device::FileNvram;
 use medfs_format::nvram::{Found, scan};
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
+/// A program that another test starts has this one's files, and their locks, until it runs.
+fn memory_at(path: &Path) -> FileNvram {
+    let mut opened = FileNvram::open(path, 0, None, false);
+    for _ in 0..100 {
+        if !matches!(&opened, Err(error) if error.kind() == ErrorKind::ResourceBusy) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        opened = FileNvram::open(path, 0, None, false);
+    }
+    opened.expect("the memory opens")
+}
+
 fn opened(image: &Path, memory: &Path) -> Volume {
-    let nvram = Arc::new(FileNvram::open(memory, 0, None, false).expect("the memory opens"));
+    let nvram = Arc::new(memory_at(memory));
     open_with_nvram(Arc::new(open(image)), nvram, MountOptions::default(), Arc::new(SystemClock))
         .expect("mounts")
 }

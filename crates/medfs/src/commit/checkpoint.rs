@@ -144,7 +144,7 @@ fn nothing_left(tree: &Tree) {
 fn write_content(tree: &Tree) -> Result<()> {
     tree.write_back_for_checkpoint()?;
     tree.save_index();
-    tree.free_all_cut_off();
+    tree.since.cut_off.free_all(tree);
     let nodes = tree.nodes.take_all_dirty();
     let written = tree.write_in_order(&nodes, NodeMarks::default());
     if written.is_err() {

@@ -42,8 +42,8 @@ impl FlushPolicy {
         self.mode != FsyncMode::Nobarrier
     }
 
-    /// After the pages of a file of which no node is due, and after nodes that were left for a later flush; `mark` is the
-    /// write mark behind them.
+    /// After the pages of a file of which no node is due, and after nodes that were left for a later flush; `mark` is
+    /// the write mark behind them.
     pub(crate) fn after_pages(self, io: &Io, mark: u64) -> Result<()> {
         if self.mode == FsyncMode::Nobarrier || io.is_durable(mark) { Ok(()) } else { Ok(io.flush()?) }
     }

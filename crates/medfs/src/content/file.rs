@@ -298,7 +298,7 @@ impl Content {
             self.forget_pages(inode, state, first_gone, compact);
             self.storage(inode).dropped(self, inode, state, first_gone..u64::MAX)?;
             if self.storage(inode).is_made_from_blocks(self, inode) {
-                self.keep_cut_off(inode, first_gone)?;
+                self.since.cut_off.keep(self, inode, first_gone)?;
             }
             self.truncate_pages(inode, first_gone)?;
             // Not before: what an error leaves there would come back when the file grows.

@@ -49,7 +49,7 @@ impl Content {
         let mut placing = self.storage(inode).place(self, write);
         if let Purpose::Fsync { .. } = purpose {
             // What no page was made from goes: the file becomes durable without it.
-            self.free_cut_off(inode.ino);
+            self.since.cut_off.free(self, inode.ino);
         }
         if !placing.pages.is_empty() {
             placing.version = Some(state.pages.close(inode.raw(Attributes::of)));

@@ -180,7 +180,7 @@ impl Placer<'_> {
         let record =
             self.pass_by("a block that was cut off cannot be read", self.inode.ino, record)?.flatten();
         if record.is_some() {
-            self.take_back_cut_off(self.inode, slot, index);
+            self.since.cut_off.take_back(self, self.inode, slot, index);
             Counters::add(&self.deltas.counters.taken_back, 1);
             // What is durable may hold a delta over the block: it is not overwritten.
             state.whole.insert(index);

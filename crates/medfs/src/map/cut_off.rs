@@ -13,10 +13,10 @@ use crate::error::Result;
 use crate::map::Map;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use medfs_format::{BlockAddr, Ino, NEW_ADDR, NULL_ADDR, is_block};
+use medfs_format::{BlockAddr, Ino, NEW_ADDR, NULL_ADDR, SegNo, is_block};
 use medfs_store::FreeFor;
 use medfs_sync::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pages of a file up to which a truncation keeps their blocks: what is written anew as a whole is small.
@@ -50,85 +50,88 @@ impl CutOff {
         self.count.fetch_sub(taken.len(), Ordering::AcqRel);
         taken
     }
-}
 
-impl Map {
     /// Before a file is cut at page `from`: takes the blocks behind it out of the inode's slots and keeps them, where
     /// they are few. What is kept of the file from before is freed.
-    pub(crate) fn keep_cut_off(&self, inode: &Inode, from: u64) -> Result<()> {
-        self.ops.check_within();
-        self.free_cut_off(inode.ino);
+    pub(crate) fn keep(&self, map: &Map, inode: &Inode, from: u64) -> Result<()> {
+        map.ops.check_within();
+        self.free(map, inode.ino);
         let pages = inode.pages();
-        let slots = self.slots(inode);
+        let slots = map.slots(inode);
         if pages > MOST_OF_A_FILE.min(slots.addrs() as u64) || from >= pages {
             return Ok(());
         }
-        let first = self.make_slot(inode, from)?;
+        let first = map.make_slot(inode, from)?;
         let addrs = first.addrs((pages - from) as usize);
-        let kept = self.may_be_kept((from..).zip(addrs))?;
-        if kept.is_empty() || self.since.cut_off.count.load(Ordering::Acquire) + kept.len() > MOST {
+        let kept = may_be_kept(map, (from..).zip(addrs))?;
+        if kept.is_empty() || self.count.load(Ordering::Acquire) + kept.len() > MOST {
             return Ok(());
         }
         for &page in kept.keys() {
-            let slot = self.make_slot_near(inode, Some(&first), page)?;
-            self.set_addr(inode, &slot, NULL_ADDR);
+            let slot = map.make_slot_near(inode, Some(&first), page)?;
+            map.set_addr(inode, &slot, NULL_ADDR);
         }
-        self.space.release(kept.len() as u64);
-        self.add_blocks(inode, -(kept.len() as i64));
-        self.since.cut_off.count.fetch_add(kept.len(), Ordering::AcqRel);
-        self.since.cut_off.blocks.lock().insert(inode.ino, kept);
+        map.space.release(kept.len() as u64);
+        map.add_blocks(inode, -(kept.len() as i64));
+        self.count.fetch_add(kept.len(), Ordering::AcqRel);
+        let segments: BTreeSet<SegNo> = kept.values().map(|&addr| map.geo.segno(addr)).collect();
+        self.blocks.lock().insert(inode.ino, kept);
+        // Cleaning that has begun meanwhile may have looked before they were here.
+        let is_cleaned = |segno: &SegNo| map.segs.lock().free.withheld(*segno).is_some();
+        if segments.iter().any(is_cleaned) {
+            self.free(map, inode.ino);
+        }
         Ok(())
     }
 
-    /// Those of some pages' blocks that stay in use where no slot names them: they are valid, and nobody empties their
-    /// segments.
-    fn may_be_kept(&self, pages: impl Iterator<Item = (u64, BlockAddr)>) -> Result<BTreeMap<u64, BlockAddr>> {
-        let mut kept = BTreeMap::new();
-        let mut segs = self.segs.lock();
-        if segs.free.segments(FreeFor::Logs) < LEAST_FREE {
-            return Ok(kept);
-        }
-        for (page, addr) in pages.filter(|&(_, addr)| is_block(addr) && self.geo.in_main(addr)) {
-            if segs.free.withheld(self.geo.segno(addr)).is_none() && segs.is_valid(&self.io, addr)? {
-                kept.insert(page, addr);
-            }
-        }
-        Ok(kept)
-    }
-
     /// Gives a page that has no block yet the one back that it had before it was cut off.
-    pub(crate) fn take_back_cut_off(&self, inode: &Inode, slot: &Slot, page: u64) {
+    pub(crate) fn take_back(&self, map: &Map, inode: &Inode, slot: &Slot, page: u64) {
         debug_assert_eq!(slot.addr(), NEW_ADDR, "its space is reserved");
-        let mut blocks = self.since.cut_off.blocks.lock();
+        let mut blocks = self.blocks.lock();
         let Some(addr) = blocks.get_mut(&inode.ino).and_then(|kept| kept.remove(&page)) else { return };
-        self.since.cut_off.count.fetch_sub(1, Ordering::AcqRel);
+        self.count.fetch_sub(1, Ordering::AcqRel);
         drop(blocks);
-        self.set_addr(inode, slot, addr);
+        map.set_addr(inode, slot, addr);
     }
 
     /// Frees what is kept of a file.
-    pub(crate) fn free_cut_off(&self, ino: Ino) {
-        self.free_kept(self.since.cut_off.take(ino).into_values());
+    pub(crate) fn free(&self, map: &Map, ino: Ino) {
+        free_kept(map, self.take(ino).into_values());
     }
 
     /// Frees all that is kept.
-    pub(crate) fn free_all_cut_off(&self) {
-        let cut_off = &self.since.cut_off;
-        if cut_off.count.load(Ordering::Acquire) == 0 {
+    pub(crate) fn free_all(&self, map: &Map) {
+        if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let all = std::mem::take(&mut *cut_off.blocks.lock());
-        cut_off.count.fetch_sub(all.values().map(BTreeMap::len).sum(), Ordering::AcqRel);
-        self.free_kept(all.into_values().flat_map(BTreeMap::into_values));
+        let all = std::mem::take(&mut *self.blocks.lock());
+        self.count.fetch_sub(all.values().map(BTreeMap::len).sum(), Ordering::AcqRel);
+        free_kept(map, all.into_values().flat_map(BTreeMap::into_values));
     }
+}
 
-    fn free_kept(&self, addrs: impl Iterator<Item = BlockAddr>) {
-        for addr in addrs {
-            self.ops.check_within();
-            let freed = self.segs.lock().mark_invalid(&self.io, addr, self.elapsed());
-            if let Err(error) = freed {
-                self.note_damage("a block that was cut off stays in use", 0, &error.into());
-            }
+/// Those of some pages' blocks that stay in use where no slot names them: they are valid, and nobody empties their
+/// segments.
+fn may_be_kept(map: &Map, pages: impl Iterator<Item = (u64, BlockAddr)>) -> Result<BTreeMap<u64, BlockAddr>> {
+    let mut kept = BTreeMap::new();
+    let mut segs = map.segs.lock();
+    if segs.free.segments(FreeFor::Logs) < LEAST_FREE {
+        return Ok(kept);
+    }
+    for (page, addr) in pages.filter(|&(_, addr)| is_block(addr) && map.geo.in_main(addr)) {
+        if segs.free.withheld(map.geo.segno(addr)).is_none() && segs.is_valid(&map.io, addr)? {
+            kept.insert(page, addr);
+        }
+    }
+    Ok(kept)
+}
+
+fn free_kept(map: &Map, addrs: impl Iterator<Item = BlockAddr>) {
+    for addr in addrs {
+        map.ops.check_within();
+        let freed = map.segs.lock().mark_invalid(&map.io, addr, map.elapsed());
+        if let Err(error) = freed {
+            map.note_damage("a block that was cut off stays in use", 0, &error.into());
         }
     }
 }

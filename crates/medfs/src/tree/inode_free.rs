@@ -128,7 +128,7 @@ impl Tree {
         state.dead = true;
         self.since.renamed_files.lock().remove(&inode.ino);
         self.since.in_nvram.superseded(inode.ino);
-        self.free_cut_off(inode.ino);
+        self.since.cut_off.free(self, inode.ino);
         self.inodes.forget(inode.ino);
         // Which asks what is known of the file.
         self.placement.forget(inode, &self.store);

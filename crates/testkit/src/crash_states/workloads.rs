@@ -336,8 +336,8 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(workload).collect()
 }
 
-/// `count` workloads on a file that a program cuts off and writes anew whenever a little of it changes, as it does with
-/// its state: with fsyncs, checkpoints, other files and other changes before it is written again, or in the midst of it.
+/// `count` workloads on a file that a program cuts off and writes anew whenever a little of it changes, as it does
+/// with its state: with fsyncs, checkpoints, other files and other changes before it is written again, or in the midst of it.
 pub fn on_rewrites(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x7265_7772_6974_65);
     (0..count).map(|_| rewrites(&mut |n| random.random_range(0..n))).collect()

@@ -179,7 +179,7 @@ impl Cleaner {
             segs.reserving(&fs.io).release(section);
             segs.free.begin_evacuation(section);
         }
-        fs.op().map(|_op| fs.free_all_cut_off())?;
+        fs.op().map(|_op| fs.since.cut_off.free_all(fs))?;
         let emptied = match (Evacuation { fs }).evacuate(section) {
             Ok(Emptied::Wholly) => return Ok(()),
             Ok(emptied) => emptied,
