@@ -75,8 +75,8 @@ impl ClusterPages<'_> {
         failed.result()
     }
 
-    /// Opens the clusters that are to be written: those of which what changed does not become deltas, and those of pages
-    /// whose deltas gave way.
+    /// Opens the clusters that are to be written: those of which what changed does not become deltas, and those of
+    /// pages whose deltas gave way.
     fn find_due(
         &self,
         inode: &Arc<Inode>,

@@ -1,5 +1,6 @@
 //! Blocks that a truncation took from a file, kept valid until the file is durable without them: a program that
 //! truncates its file and writes it anew changes little of it, and the new pages can be made from the old blocks.
+//! [`super::cutting`] keeps and frees them.
 //!
 //! Invariants:
 //! 1. A block in here is valid in the SIT, and no slot names it. Its space counts as free.
@@ -9,22 +10,10 @@
 //!
 //! Locks: one mutex, a leaf.
 
-use crate::error::Result;
-use crate::map::Map;
-use crate::map::inode::Inode;
-use crate::map::node_tree::Slot;
-use medfs_format::{BlockAddr, Ino, NEW_ADDR, NULL_ADDR, SegNo, is_block};
-use medfs_store::FreeFor;
+use medfs_format::{BlockAddr, Ino};
 use medfs_sync::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Pages of a file up to which a truncation keeps their blocks: what is written anew as a whole is small.
-const MOST_OF_A_FILE: u64 = 64;
-/// Blocks kept of all files. They are in use though their space counts as free.
-const MOST: usize = 256;
-/// Free segments below which none is kept.
-const LEAST_FREE: u32 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -34,16 +23,35 @@ pub(crate) struct CutOff {
 }
 
 impl CutOff {
+    /// How many blocks are kept.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// The block that a page of a file had before it was cut off.
     pub(crate) fn of(&self, ino: Ino, page: u64) -> Option<BlockAddr> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.count() == 0 {
             return None;
         }
         self.blocks.lock().get(&ino)?.get(&page).copied()
     }
 
-    fn take(&self, ino: Ino) -> BTreeMap<u64, BlockAddr> {
-        if self.count.load(Ordering::Acquire) == 0 {
+    /// Keeps blocks of a file of which none are kept.
+    pub(super) fn put(&self, ino: Ino, kept: BTreeMap<u64, BlockAddr>) {
+        self.count.fetch_add(kept.len(), Ordering::AcqRel);
+        self.blocks.lock().insert(ino, kept);
+    }
+
+    /// Takes out the block of one page.
+    pub(super) fn take_page(&self, ino: Ino, page: u64) -> Option<BlockAddr> {
+        let addr = self.blocks.lock().get_mut(&ino)?.remove(&page)?;
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        Some(addr)
+    }
+
+    /// Takes out all blocks of a file.
+    pub(super) fn take(&self, ino: Ino) -> BTreeMap<u64, BlockAddr> {
+        if self.count() == 0 {
             return BTreeMap::new();
         }
         let taken = self.blocks.lock().remove(&ino).unwrap_or_default();
@@ -51,87 +59,14 @@ impl CutOff {
         taken
     }
 
-    /// Before a file is cut at page `from`: takes the blocks behind it out of the inode's slots and keeps them, where
-    /// they are few. What is kept of the file from before is freed.
-    pub(crate) fn keep(&self, map: &Map, inode: &Inode, from: u64) -> Result<()> {
-        map.ops.check_within();
-        self.free(map, inode.ino);
-        let pages = inode.pages();
-        let slots = map.slots(inode);
-        if pages > MOST_OF_A_FILE.min(slots.addrs() as u64) || from >= pages {
-            return Ok(());
-        }
-        let first = map.make_slot(inode, from)?;
-        let addrs = first.addrs((pages - from) as usize);
-        let kept = may_be_kept(map, (from..).zip(addrs))?;
-        if kept.is_empty() || self.count.load(Ordering::Acquire) + kept.len() > MOST {
-            return Ok(());
-        }
-        for &page in kept.keys() {
-            let slot = map.make_slot_near(inode, Some(&first), page)?;
-            map.set_addr(inode, &slot, NULL_ADDR);
-        }
-        map.space.release(kept.len() as u64);
-        map.add_blocks(inode, -(kept.len() as i64));
-        self.count.fetch_add(kept.len(), Ordering::AcqRel);
-        let segments: BTreeSet<SegNo> = kept.values().map(|&addr| map.geo.segno(addr)).collect();
-        self.blocks.lock().insert(inode.ino, kept);
-        // Cleaning that has begun meanwhile may have looked before they were here.
-        let is_cleaned = |segno: &SegNo| map.segs.lock().free.withheld(*segno).is_some();
-        if segments.iter().any(is_cleaned) {
-            self.free(map, inode.ino);
-        }
-        Ok(())
-    }
-
-    /// Gives a page that has no block yet the one back that it had before it was cut off.
-    pub(crate) fn take_back(&self, map: &Map, inode: &Inode, slot: &Slot, page: u64) {
-        debug_assert_eq!(slot.addr(), NEW_ADDR, "its space is reserved");
-        let mut blocks = self.blocks.lock();
-        let Some(addr) = blocks.get_mut(&inode.ino).and_then(|kept| kept.remove(&page)) else { return };
-        self.count.fetch_sub(1, Ordering::AcqRel);
-        drop(blocks);
-        map.set_addr(inode, slot, addr);
-    }
-
-    /// Frees what is kept of a file.
-    pub(crate) fn free(&self, map: &Map, ino: Ino) {
-        free_kept(map, self.take(ino).into_values());
-    }
-
-    /// Frees all that is kept.
-    pub(crate) fn free_all(&self, map: &Map) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
+    /// Takes out all blocks.
+    pub(super) fn take_all(&self) -> Vec<BlockAddr> {
+        if self.count() == 0 {
+            return Vec::new();
         }
         let all = std::mem::take(&mut *self.blocks.lock());
-        self.count.fetch_sub(all.values().map(BTreeMap::len).sum(), Ordering::AcqRel);
-        free_kept(map, all.into_values().flat_map(BTreeMap::into_values));
-    }
-}
-
-/// Those of some pages' blocks that stay in use where no slot names them: they are valid, and nobody empties their
-/// segments.
-fn may_be_kept(map: &Map, pages: impl Iterator<Item = (u64, BlockAddr)>) -> Result<BTreeMap<u64, BlockAddr>> {
-    let mut kept = BTreeMap::new();
-    let mut segs = map.segs.lock();
-    if segs.free.segments(FreeFor::Logs) < LEAST_FREE {
-        return Ok(kept);
-    }
-    for (page, addr) in pages.filter(|&(_, addr)| is_block(addr) && map.geo.in_main(addr)) {
-        if segs.free.withheld(map.geo.segno(addr)).is_none() && segs.is_valid(&map.io, addr)? {
-            kept.insert(page, addr);
-        }
-    }
-    Ok(kept)
-}
-
-fn free_kept(map: &Map, addrs: impl Iterator<Item = BlockAddr>) {
-    for addr in addrs {
-        map.ops.check_within();
-        let freed = map.segs.lock().mark_invalid(&map.io, addr, map.elapsed());
-        if let Err(error) = freed {
-            map.note_damage("a block that was cut off stays in use", 0, &error.into());
-        }
+        let all: Vec<BlockAddr> = all.into_values().flat_map(BTreeMap::into_values).collect();
+        self.count.fetch_sub(all.len(), Ordering::AcqRel);
+        all
     }
 }

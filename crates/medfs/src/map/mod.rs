@@ -15,6 +15,7 @@ mod claims;
 pub(crate) mod cluster_marks;
 pub(crate) mod count;
 pub(crate) mod cut_off;
+mod cutting;
 pub(crate) mod damage;
 pub(crate) mod effects;
 pub(crate) mod inode;

@@ -337,9 +337,10 @@ pub fn on_copies(seed: u64, count: usize) -> Vec<Workload> {
 }
 
 /// `count` workloads on a file that a program cuts off and writes anew whenever a little of it changes, as it does
-/// with its state: with fsyncs, checkpoints, other files and other changes before it is written again, or in the midst of it.
+/// with its state. There are fsyncs, checkpoints, other files and other changes before it is written again, or in the
+/// midst of it.
 pub fn on_rewrites(seed: u64, count: usize) -> Vec<Workload> {
-    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x7265_7772_6974_65);
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x72_6577_7269_7465);
     (0..count).map(|_| rewrites(&mut |n| random.random_range(0..n))).collect()
 }
 
