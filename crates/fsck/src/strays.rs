@@ -20,7 +20,7 @@ use crate::image::Image;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::{RawInode, footer};
+use medfs_format::node::{RawIndirectNode, RawInode, footer};
 use medfs_format::sit::{self, RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
@@ -407,8 +407,8 @@ impl Image<'_> {
 
 /// Leaves out what is not of its number by more than the NAT, which knows its block as another node's: inodes with a
 /// wrong checksum, blocks whose summary names that node too, and, where no summary says it, those of a number that one
-/// flipped bit makes of that node's, or whose own block, as the NAT knows it, is in use. The sector of the footer alone
-/// is of this one, unless the other node has another block, too.
+/// flipped bit makes of that node's and that do not say themselves whose they are, or whose own block, as the NAT knows
+/// it, is in use. The sector of the footer alone is of this one, unless the other node has another block, too.
 fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> io::Result<()> {
     let distrusted = strays.iter().filter(|(_, stray)| stray.trust < Trust::Sound);
     let distrusted: HashMap<BlockAddr, Nid> = distrusted.map(|(nid, stray)| (stray.addr, *nid)).collect();
@@ -423,7 +423,9 @@ fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> 
             let is_other = match stray.trust {
                 Trust::Denied => true,
                 Trust::Unsaid => {
-                    let is_turned = (nid ^ other).count_ones() == 1 && stray.ino == entry.ino.get();
+                    let is_turned = (nid ^ other).count_ones() == 1
+                        && stray.ino == entry.ino.get()
+                        && !says_itself(image, other, *stray, nid)?;
                     let own = image.nat(other)?.block_addr.get();
                     is_turned || image.g.in_main(own) && image.is_valid(own)?
                 }
@@ -438,6 +440,31 @@ fn leave_out_others(image: &mut Image<'_>, strays: &mut HashMap<Nid, Stray>) -> 
         }
     }
     Ok(())
+}
+
+/// Whether a block is of the number in its footer, and not of the one that the NAT knows it by, which is a flipped bit
+/// away: it is an inode by its number and its place in the file, or its file's inode, or an indirect node below that,
+/// names this number and not the other one.
+fn says_itself(image: &mut Image<'_>, nid: Nid, stray: Stray, other: Nid) -> io::Result<bool> {
+    if nid == stray.ino {
+        return Ok(footer(image.cache.get(stray.addr)?).node_offset() == 0);
+    }
+    let at = image.nat(stray.ino)?.block_addr.get();
+    if !image.g.in_main(at) || footer(image.cache.get(at)?).nid.get() != stray.ino {
+        return Ok(false);
+    }
+    let inode: &RawInode = image.cache.get(at)?.view();
+    let mut named: Vec<Nid> = inode.i_nid.iter().map(|nid| nid.get()).collect();
+    let indirect = [named[2], named[3]];
+    named.push(inode.i_xattr_nid.get());
+    for nid in indirect {
+        let at = if image.g.is_nid(nid) { image.nat(nid)?.block_addr.get() } else { NULL_ADDR };
+        if image.g.in_main(at) {
+            let node: &RawIndirectNode = image.cache.get(at)?.view();
+            named.extend(node.nid.iter().map(|nid| nid.get()));
+        }
+    }
+    Ok(named.contains(&nid) && !named.contains(&other))
 }
 
 /// The nodes that the summary of a segment names, where it is one of nodes and known.

@@ -322,3 +322,56 @@ fn a_file_without_a_context_is_not_encrypted() {
     assert!(mended.before.has(Code::InodeField), "{:?}", mended.before.findings);
     bed.judge(&dev).unwrap();
 }
+
+/// A plain volume as a crash leaves it after its first checkpoint: with a small file, and one of several nodes.
+fn crashed_volume() -> (MemDevice, [(&'static [u8], Vec<u8>); 2]) {
+    let dev = Arc::new(formatted(128, PLAIN).snapshot());
+    let v = opened(dev.clone());
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    let large: Vec<u8> = (0..2_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    let files: [(&[u8], Vec<u8>); 2] = [(b"small", b"content".to_vec()), (b"large", large)];
+    for (name, content) in &files {
+        let ino = v.create(v.root(), name, &new).expect("create").ino;
+        assert_eq!(v.write(ino, 0, content).expect("write"), content.len());
+        v.release(ino, 1);
+    }
+    v.sync().expect("a checkpoint");
+    (dev.snapshot(), files)
+}
+
+#[test]
+fn a_flipped_bit_of_the_nat_s_journal_costs_no_file() {
+    let (dev, files) = crashed_volume();
+    let large = ino(&dev, "large");
+    let inode = read_block(&dev, node_addr(&dev, large)).expect("memory");
+    let direct = inode.view::<RawInode>().i_nid[0].get();
+    for (nid, of) in [(ino(&dev, "small"), ino(&dev, "small")), (large, large), (direct, large)] {
+        // An entry of the journal: number, version, inode, address.
+        let is_entry = |bytes: &[u8]| {
+            bytes[..4] == nid.to_le_bytes()
+                && bytes[5..9] == of.to_le_bytes()
+                && bytes[9..] == node_addr(&dev, nid).to_le_bytes()[..4]
+        };
+        let (block, at) = (512..2048)
+            .find_map(|block| {
+                let bytes = read_block(&dev, block).expect("memory");
+                Some((block, bytes.0.windows(13).position(is_entry)?))
+            })
+            .expect("the journal has it");
+        for bit in 0..13 * 8 {
+            let dev = dev.snapshot();
+            let mut bytes = read_block(&dev, block).expect("memory");
+            bytes.0[at + bit / 8] ^= 1 << (bit % 8);
+            dev.write(block, &[&bytes], META).expect("memory");
+            let mended = repaired(&dev);
+            assert_eq!(mended.before.losses.lost, 0, "node {nid}, bit {bit}: {:?}", mended.before.findings);
+            let v = opened(Arc::new(dev));
+            for (name, content) in &files {
+                let found = v.lookup(v.root(), name).expect("it is there").ino;
+                let mut read = vec![0; content.len()];
+                assert_eq!(v.read(found, 0, &mut read).expect("it reads"), content.len());
+                assert!(read == *content, "node {nid}, bit {bit}");
+            }
+        }
+    }
+}
