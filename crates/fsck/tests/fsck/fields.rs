@@ -323,13 +323,15 @@ fn a_file_without_a_context_is_not_encrypted() {
     bed.judge(&dev).unwrap();
 }
 
+type NamedContent = (&'static [u8], Vec<u8>);
+
 /// A plain volume as a crash leaves it after its first checkpoint: with a small file, and one of several nodes.
-fn crashed_volume() -> (MemDevice, [(&'static [u8], Vec<u8>); 2]) {
+fn crashed_volume() -> (MemDevice, [NamedContent; 2]) {
     let dev = Arc::new(formatted(128, PLAIN).snapshot());
     let v = opened(dev.clone());
     let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let large: Vec<u8> = (0..2_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
-    let files: [(&[u8], Vec<u8>); 2] = [(b"small", b"content".to_vec()), (b"large", large)];
+    let files: [NamedContent; 2] = [(b"small", b"content".to_vec()), (b"large", large)];
     for (name, content) in &files {
         let ino = v.create(v.root(), name, &new).expect("create").ino;
         assert_eq!(v.write(ino, 0, content).expect("write"), content.len());
