@@ -200,10 +200,13 @@ fn some_states_of_copied_pages() {
 
 #[test]
 fn some_states_of_files_that_are_cut_off_and_written_anew() {
-    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
-    let report = run(&some, &on_rewrites(5, 60));
-    assert!(report.interrupted.taken_back > 0, "{:?}", report.interrupted);
-    must_be_clean("files written anew", &report);
+    for options in ["rw", "delta=inline,in_place=force"] {
+        let mounter = mounter_with(options);
+        let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, mounter, ..setup(DELTAS) };
+        let report = run(&some, &on_rewrites(5, 60));
+        assert!(report.interrupted.taken_back > 0, "{:?}", report.interrupted);
+        must_be_clean(&format!("files written anew, {options}"), &report);
+    }
 }
 
 /// Chains of pages under the combination of options of a seed: also with fsyncs put off, as a checkpoint then takes
@@ -414,14 +417,17 @@ fn all_states_of_copied_pages() {
     });
 }
 
-/// Under every combination of options, in turn; of every other seed with fsyncs put off.
+/// Under every combination of options, in turn; some overwrite in place, of every other seed fsyncs are put off.
 #[test]
 #[ignore = "minutes; see the head of this file"]
 fn all_states_of_files_written_anew() {
     until_enough(|seed| {
         let combination = Combination::of_seed(seed);
-        let (more, contract) =
-            if seed.is_multiple_of(2) { ("rw", Contract::Posix) } else { (PUT_OFF, IN_ORDER) };
+        let (more, contract) = match seed % 4 {
+            0 => ("rw", Contract::Posix),
+            2 => ("in_place=force", Contract::Posix),
+            _ => (PUT_OFF, IN_ORDER),
+        };
         let options = format!("{},{more}", combination.options_of(seed));
         let image = combination.image_of(seed);
         let mut setup =

@@ -41,7 +41,8 @@ impl DeltaPages<'_> {
             Err(e) if self.is_damage(&e) => (false, Some(e)),
             old => (old?, None),
         };
-        let fixed = old || unknown.is_some() || state.whole.contains(&index);
+        let is_old_base = || self.since.old_bases.has(inode.ino, index);
+        let fixed = old || unknown.is_some() || state.whole.contains(&index) || is_old_base();
         let otherwise = match self.refs.need(inode.ino, index) {
             Need::ByOthersOnDevice if about.batch.purpose == Purpose::Checkpoint => Decision::OutOfPlace,
             Need::ByOthers | Need::ByOthersOnDevice | Need::ByItsFile => Decision::Deferred,
@@ -65,6 +66,9 @@ impl DeltaPages<'_> {
         }
         match self.encode_page(inode, state, addr, changed, about)? {
             Encoding::Same => {
+                if fixed {
+                    self.since.old_bases.add(inode.ino, index);
+                }
                 self.drop_deltas(inode, state, index..index + 1)?;
                 state.whole.remove(&index);
                 Ok(Decision::Stored)

@@ -10,6 +10,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Pages that lost their deltas and kept their blocks, by inode and index.
+#[derive(Default)]
+pub(crate) struct OldBases {
+    pages: Mutex<BTreeSet<(Ino, u64)>>,
+    count: AtomicUsize,
+}
+
+impl OldBases {
+    pub(crate) fn add(&self, ino: Ino, page: u64) {
+        let mut pages = self.pages.lock();
+        pages.insert((ino, page));
+        self.count.store(pages.len(), Ordering::Release);
+    }
+
+    pub(crate) fn has(&self, ino: Ino, page: u64) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.pages.lock().contains(&(ino, page))
+    }
+
+    fn clear(&self) {
+        self.pages.lock().clear();
+        self.count.store(0, Ordering::Release);
+    }
+}
+
 /// What happened since the last checkpoint that decides whether roll-forward could bring a file back, as an
 /// fsync asks. Each set has a lock of its own, a leaf.
 #[derive(Default)]
@@ -35,6 +59,8 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) names: Arc<AtomicUsize>,
     /// Blocks that truncations took from files.
     pub(crate) cut_off: CutOff,
+    /// Pages without a delta over whose blocks the last checkpoint may have one: these are not overwritten.
+    pub(crate) old_bases: OldBases,
     /// What the journal in NVRAM holds.
     pub(crate) in_nvram: InNvram,
 }
@@ -67,9 +93,11 @@ impl SinceCheckpoint {
             left_by_dirs,
             cut_trees,
             cut_off: _,
+            old_bases,
             in_nvram,
         } = self;
         names.store(0, Ordering::Relaxed);
+        old_bases.clear();
         in_nvram.committed();
         trans_dirs.lock().clear();
         moved_names.lock().clear();

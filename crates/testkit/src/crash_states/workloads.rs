@@ -363,7 +363,11 @@ fn rewrites(pick: &mut dyn FnMut(usize) -> usize) -> Workload {
     for _ in 0..7 {
         let (seed, first, persist) = (pick(200) as u8, pick(9) as u16, PERSISTS[pick(PERSISTS.len())]);
         let surely = [persist, Persist::Fsync, Persist::Fsync][pick(3)];
-        let patch = Op::Patch { file, first, count: 1 + pick(3) as u8, len: [5, 60, 200][pick(3)], seed };
+        // Sometimes more than the zone of an inode has room for.
+        let patch = match pick(3) {
+            0 => Op::Patch { file, first: 0, count: 10, len: [300, 700][pick(2)], seed },
+            _ => Op::Patch { file, first, count: 1 + pick(3) as u8, len: [5, 60, 200][pick(3)], seed },
+        };
         let op = match pick(12) {
             0..=7 => {
                 let cut = if pick(5) == 0 { u64::from(size) / 2 } else { 0 };
