@@ -205,11 +205,15 @@ fn entries_in(mut rest: &[u8], id: u64) -> (Vec<XattrEntry>, Option<FormatError>
     }
 }
 
+/// Whether attributes fit in an area of so many bytes, with its header and the four zero bytes behind the last one.
+pub fn fit<'a>(entries: impl IntoIterator<Item = &'a XattrEntry>, area: usize) -> bool {
+    HEADER_SIZE + entries.into_iter().map(XattrEntry::size).sum::<usize>() + 4 <= area
+}
+
 /// Writes entries into an area; `false` (area untouched) where they do not fit.
 /// As the kernel does, four bytes are kept for the end mark.
 pub fn write(area: &mut [u8], entries: &[XattrEntry]) -> bool {
-    let total: usize = entries.iter().map(XattrEntry::size).sum();
-    if HEADER_SIZE + total + 4 > area.len() {
+    if !fit(entries, area.len()) {
         return false;
     }
     area.fill(0);

@@ -166,11 +166,12 @@ fn has_name(entries: &[XattrEntry], index: u8, name: &[u8]) -> bool {
 fn other_name(entries: &[XattrEntry], at: usize, room: usize) -> Option<Vec<u8>> {
     let entry = &entries[at];
     let is_users = [NameIndex::User as u8, NameIndex::Trusted as u8].contains(&entry.index);
-    let numbered = (2..=entries.len() + 1).map(|n| [&entry.name[..], format!(".{n}").as_bytes()].concat());
-    let name = numbered.into_iter().find(|name| !has_name(entries, entry.index, name))?;
-    let others: usize = entries.iter().map(XattrEntry::size).sum::<usize>() - entry.size();
+    let mut numbered =
+        (2..=entries.len() + 1).map(|n| [&entry.name[..], format!(".{n}").as_bytes()].concat());
+    let name = numbered.find(|name| !has_name(entries, entry.index, name))?;
     let renamed = XattrEntry { name, ..entry.clone() };
-    let fits = renamed.name.len() <= NAME_LEN && HEADER_SIZE + others + renamed.size() + 4 <= room;
+    let others = entries[..at].iter().chain(&entries[at + 1..]);
+    let fits = renamed.name.len() <= NAME_LEN && xattr::fit(others.chain([&renamed]), room);
     (is_users && fits).then_some(renamed.name)
 }
 

@@ -4,6 +4,7 @@ use crate::file::{DirWalk, FileWalk};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::Judgement;
+use crate::lengths::folded;
 use crate::names::{is_opaque, level_of, right_place};
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank};
 use medfs_format::hash::dentry_hash;
@@ -148,7 +149,7 @@ impl Judgement<'_> {
                 match entry.name {
                     b"." | b".." => {}
                     name if dentry_hash(name) == entry.hash => intact.push(entry.hash),
-                    name if dentry_hash(&name.to_ascii_lowercase()) == entry.hash => found.folded += 1,
+                    name if folded(name) == entry.hash => found.folded += 1,
                     _ => found.other = true,
                 }
             }

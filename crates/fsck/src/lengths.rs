@@ -9,16 +9,18 @@ use medfs_format::hash::dentry_hash;
 use medfs_format::node::FileKind;
 
 /// The hash of a name of ASCII where case is ignored.
-fn folded(name: &[u8]) -> u32 {
+pub(crate) fn folded(name: &[u8]) -> u32 {
     dentry_hash(&name.to_ascii_lowercase())
 }
 
 /// Whether most entries of an area have the hashes of their names, in a directory that ignores case or another one.
 pub(crate) fn are_hashed(area: &Area<&[u8]>) -> bool {
     let of_name = |name: &[u8], hash| dentry_hash(name) == hash || (name.is_ascii() && folded(name) == hash);
-    let entries = area.entries(0, 0).map(|entry| entry.is_ok_and(|e| of_name(e.name, e.hash)));
-    let (right, wrong): (Vec<bool>, Vec<bool>) = entries.partition(|&is_right| is_right);
-    right.len() > wrong.len()
+    let mut right_ones_ahead = 0;
+    for entry in area.entries(0, 0) {
+        right_ones_ahead += if entry.is_ok_and(|e| of_name(e.name, e.hash)) { 1 } else { -1 };
+    }
+    right_ones_ahead > 0
 }
 
 /// The hash that a name has in a directory, where that can be computed.

@@ -187,7 +187,7 @@ fn a_read_that_differs_is_noticed() {
 #[test]
 fn results_are_traceable_and_damaged_ones_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let figure = run("medfs-fig11b", dir.path(), 0.01);
+    let figure = run("medfs-fig11b", dir.path(), 0.004);
     for row in &figure.rows {
         for file in &row.cells {
             let Ok(Some(ResultFile::Cell(cell))) = read_result(&dir.path().join(file)) else {
@@ -385,7 +385,7 @@ fn the_page_opens_in_a_browser_without_errors_and_without_a_network() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    run("medfs-fig11b", dir.path(), 0.01);
+    run("medfs-fig11b", dir.path(), 0.004);
     run("medfs-fig11a", dir.path(), 0.004);
     let page = String::from_utf8(Report::load(dir.path()).unwrap().render(Format::Html).unwrap()).unwrap();
     let plots = page.matches("<svg ").count();

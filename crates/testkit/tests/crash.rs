@@ -123,14 +123,14 @@ fn some_states_of_nvram() {
     for options in ON_NVRAM {
         let some =
             Setup { max_states: 60, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
-        let short: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(3).into_iter().take(10)).collect();
+        let short: Vec<_> = seq1().into_iter().step_by(61).chain(seq2(3).into_iter().take(5)).collect();
         for (what, workloads) in [
             ("short", short),
-            ("little updates", on_small_updates(8, 40)),
-            ("rewritten pages", on_rewritten_pages(8, 20)),
-            ("databases", on_databases(8, 20)),
-            ("replaced files", on_replacements(8, 12)),
-            ("files written anew", on_rewrites(8, 12)),
+            ("little updates", on_small_updates(5, 40)),
+            ("rewritten pages", on_rewritten_pages(5, 20)),
+            ("databases", on_databases(5, 20)),
+            ("replaced files", on_replacements(5, 12)),
+            ("files written anew", on_rewrites(5, 12)),
         ] {
             let report = run(&some, &workloads);
             counts += report.counts;
@@ -185,13 +185,13 @@ fn some_states_of_databases() {
 
 #[test]
 fn some_states_of_replaced_files() {
-    let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
 }
 
 #[test]
 fn some_states_of_copied_pages() {
-    let some = Setup { max_states: 2000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     let report = run(&some, &on_copies(5, 60));
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
@@ -202,7 +202,7 @@ fn some_states_of_copied_pages() {
 fn some_states_of_files_that_are_cut_off_and_written_anew() {
     for options in ["rw", "delta=inline,in_place=force"] {
         let mounter = mounter_with(options);
-        let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, mounter, ..setup(DELTAS) };
+        let some = Setup { max_states: 800, check_every: 50, nested_every: 100, mounter, ..setup(DELTAS) };
         let report = run(&some, &on_rewrites(5, 60));
         assert!(report.interrupted.taken_back > 0, "{:?}", report.interrupted);
         must_be_clean(&format!("files written anew, {options}"), &report);

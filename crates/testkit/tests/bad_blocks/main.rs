@@ -3,22 +3,23 @@
 //!
 //! Each case is repaired, and files are brought off it without a repair.
 //! The sample takes some blocks of each kind, of volumes that were closed: what a crash left in the journals
-//! of a checkpoint pack is lost with them. `every_block` takes all of them, `several_blocks` groups.
+//! of a checkpoint pack is lost with them. `every_block` takes all of them, `several_blocks` groups, and
+//! `every_bit` ([`bits`]) flips bit by bit.
 //! `MEDFS_SEED` decides the sample, the flipped bits and the groups.
 
+mod bits;
+#[path = "../common/mod.rs"]
 mod common;
+mod volumes;
 
-use common::{golden, load_image, volumes};
-use medfs::{FileKind, Files, Ino, MountOptions, NewFile, Volume as Engine, XattrMode};
-use medfs_device::fault::FaultDevice;
-use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use crate::volumes::{kinds, made, of_deltas, worked_on};
+use common::{golden, load_image};
+use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
 use medfs_format::Block;
-use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
-use medfs_testkit::delta_volume::{COMPACT, DATABASE, JOURNAL, LOG, delta_volume, shared_volume};
+use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume, left_of};
 use medfs_testkit::fuzz::{sample_seed, variable};
-use medfs_testkit::images::{COMPRESSED, DELTAS, FEATURE_SETS, formatted, options_for};
+use medfs_testkit::images::{DELTAS, FEATURE_SETS};
 use medfs_testkit::kept::{Kept, fsck_f2fs};
-use medfs_testkit::volume::test_clock;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -28,167 +29,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
-
-const PAGE: usize = 4096;
-
-fn new(kind: FileKind) -> NewFile {
-    NewFile { kind, perm: 0o755, umask: 0, uid: 7, gid: 8, rdev: 0 }
-}
-
-/// What a test writes into a file: `seed` and place decide it.
-fn content(seed: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i / 3 + i / PAGE * 7 + seed as usize * 31) as u8 | 1).collect()
-}
-
-struct Maker {
-    v: Engine,
-    made: u64,
-}
-
-impl Maker {
-    fn dir(&self, parent: Ino, name: &str) -> Ino {
-        let ino = self.v.create(parent, name.as_bytes(), &new(FileKind::Directory)).expect(name).ino;
-        self.v.release(ino, 1);
-        ino
-    }
-
-    fn file(&mut self, parent: Ino, name: &str, len: usize) -> Ino {
-        let ino = self.v.create(parent, name.as_bytes(), &new(FileKind::Regular)).expect(name).ino;
-        self.made += 1;
-        if len > 0 {
-            self.v.write(ino, 0, &content(self.made, len)).expect("write");
-        }
-        self.v.release(ino, 1);
-        ino
-    }
-}
-
-/// A volume of every kind of node and directory, with several checkpoints behind it; the last files and an
-/// open one that was removed are of an interrupted session where `crashed`.
-fn made(features: &str, crashed: bool) -> MemDevice {
-    made_of(64, features, crashed)
-}
-
-fn made_of(mebibytes: u64, features: &str, crashed: bool) -> MemDevice {
-    let dev = Arc::new(formatted(mebibytes, features).snapshot());
-    let mut options = MountOptions::default();
-    options.parse(options_for(features)).expect("options");
-    let v = Engine::open(dev.clone(), options, test_clock()).expect("the volume opens");
-    let root = v.root();
-    let mut m = Maker { v, made: 0 };
-    let dirs: Vec<Ino> = (0..4).map(|i| m.dir(root, &format!("dir {i}"))).collect();
-    let deep = dirs.iter().fold(dirs[0], |above, i| m.dir(above, &format!("deep {i}")));
-    for i in 0..120 {
-        m.file(dirs[1], &format!("file number {i} with a longish name"), i % 7 * 900);
-    }
-    m.v.sync().expect("sync");
-    for (i, &dir) in dirs.iter().enumerate() {
-        m.file(dir, "inline", 100 + i);
-        m.file(dir, "page", 5000 + i);
-        m.v.symlink(dir, b"link", b"inline", 7, 8).expect("symlink");
-    }
-    m.file(deep, "at the bottom", 9000);
-    let large = m.file(root, "large", 30 * PAGE);
-    for page in [930, 1950, 2990, 5000, 1_100_000] {
-        m.v.write(large, page * PAGE as u64, &content(page, 2 * PAGE)).expect("write");
-    }
-    m.v.link(large, dirs[2], b"its other name").expect("link");
-    let small = m.file(root, "with attributes", 50);
-    for i in 0..4 {
-        let name = format!("user.name{i}");
-        m.v.setxattr(small, name.as_bytes(), &[i; 700], XattrMode::Set).expect("setxattr");
-    }
-    m.v.sync().expect("sync");
-    for i in 0..20 {
-        let name = format!("file number {} with a longish name", i * 3);
-        m.v.unlink(dirs[1], name.as_bytes()).expect("unlink");
-        m.file(dirs[3], &format!("later {i}"), i * 800);
-    }
-    m.v.write(large, 0, &content(99, PAGE)).expect("write");
-    m.v.sync().expect("sync");
-    m.file(dirs[2], "last", 6000);
-    if crashed {
-        m.v.sync().expect("sync");
-        for i in 0..3 {
-            let ino = m.file(root, &format!("fsynced {i}"), 3 * PAGE + i);
-            m.v.fsync(ino, false).expect("fsync");
-        }
-        let page = m.v.lookup(dirs[2], b"page").expect("there").ino;
-        m.v.write(page, 100, b"other words").expect("write");
-        m.v.fsync(page, false).expect("fsync");
-        return dev.snapshot();
-    }
-    m.v.close().expect("close");
-    dev.snapshot()
-}
-
-/// A volume with more changed segments than the journals take, so that the blocks of the SIT say what is in use,
-/// with fsyncs to roll forward.
-fn worked_on(features: &str) -> MemDevice {
-    let dev = Arc::new(made_of(128, features, false));
-    let mut options = MountOptions::default();
-    options.parse(options_for(features)).expect("options");
-    let v = Engine::open(dev.clone(), options, test_clock()).expect("the volume opens");
-    let root = v.root();
-    let mut m = Maker { v, made: 1000 };
-    let large: Vec<Ino> = (0..12).map(|i| m.file(root, &format!("of megabytes {i}"), 500 * PAGE)).collect();
-    m.v.checkpoint().expect("checkpoint");
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut page = vec![0; PAGE];
-    for at in large.iter().flat_map(|&ino| [(ino, 0), (ino, 499)]) {
-        rng.fill(&mut page[..]);
-        m.v.write(at.0, at.1 * PAGE as u64, &page).expect("write");
-    }
-    m.v.checkpoint().expect("checkpoint");
-    let dir = m.v.lookup(root, b"dir 1").expect("there").ino;
-    for i in 0..40 {
-        let ino = match i % 4 {
-            0 => m.file(dir, &format!("fsynced {i}"), 2 * PAGE),
-            _ => {
-                let name = format!("file number {} with a longish name", i + 60);
-                m.v.lookup(dir, name.as_bytes()).expect("there").ino
-            }
-        };
-        m.v.write(ino, i, &content(i, 50)).expect("write");
-        m.v.fsync(ino, false).expect("fsync");
-    }
-    dev.snapshot()
-}
-
-fn of_deltas(name: &str, options: &str) -> Volume {
-    let made = delta_volume(options);
-    let ino = |name: &str| made.file(name).ino;
-    let from = [(ino(LOG), ino(DATABASE)), (ino(JOURNAL), ino(DATABASE))];
-    let mut volume = Volume::new(name, made.dev.snapshot(), &from);
-    volume.reverting.push(ino(COMPACT));
-    volume
-}
-
-type Make = Box<dyn Fn() -> Volume>;
-
-/// The volumes, each to be made when it is wanted.
-fn kinds() -> Vec<Make> {
-    let mut all: Vec<Make> = vec![
-        Box::new(|| Volume::new("plain", made(FEATURE_SETS[0], false), &[])),
-        Box::new(|| Volume::new("features", made(FEATURE_SETS[1], false), &[])),
-        Box::new(|| Volume::new("compressed", made(COMPRESSED[0], false), &[])),
-        Box::new(|| Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[])),
-        Box::new(|| Volume::new("features, crashed", made(FEATURE_SETS[1], true), &[])),
-        Box::new(|| Volume::new("compressed with deltas, crashed", made(COMPRESSED[1], true), &[])),
-        Box::new(|| Volume::new("deltas, worked on, crashed", worked_on(DELTAS), &[])),
-        Box::new(|| Volume::new("features, worked on, crashed", worked_on(FEATURE_SETS[1]), &[])),
-        Box::new(|| of_deltas("deltas", "")),
-        Box::new(|| of_deltas("compact pages", "delta=compact")),
-        Box::new(|| Volume::new("shared nodes, crashed", shared_volume().dev, &[])),
-    ];
-    for name in volumes("") {
-        all.push(Box::new(move || {
-            let image = load_image(&golden().join(format!("{name}.img.zst")));
-            Volume::new(format!("kernel's {name}"), image, &[])
-        }));
-    }
-    all
-}
 
 /// Runs, and the failures among them by their class.
 type Row = (usize, BTreeMap<&'static str, usize>);
@@ -607,12 +447,7 @@ fn several(volume: &Volume, among: &[Damage], rng: &mut Xoshiro256PlusPlus) -> V
 
 /// The cases of these seeds on a volume, each of several blocks, by as many threads as there are processors.
 fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
-    let next = AtomicU64::new(seeds.start);
-    let work = || loop {
-        let case = next.fetch_add(1, Ordering::Relaxed);
-        if !seeds.contains(&case) {
-            break;
-        }
+    by_all_processors(seeds, |case| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
         let hits = several(volume, Damage::first(variable("MEDFS_KINDS")), &mut rng);
         if let Ok(path) = std::env::var("MEDFS_KEEP") {
@@ -621,10 +456,21 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
         }
         let went = volume.strike(&hits, &mut rng);
         tally.lock().expect("no thread panics").count(volume, &hits, went, case);
+    });
+}
+
+/// Does the work of each number, in as many threads as there are processors, or in `MEDFS_JOBS`.
+fn by_all_processors(numbers: Range<u64>, work: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(numbers.start);
+    let one_by_one = || loop {
+        match next.fetch_add(1, Ordering::Relaxed) {
+            number if numbers.contains(&number) => work(number),
+            _ => break,
+        }
     };
     let jobs =
         variable("MEDFS_JOBS").unwrap_or_else(|| available_parallelism().map_or(1, |n| n.get() as u64));
-    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(one_by_one))));
 }
 
 /// Two to five blocks at once, `MEDFS_CASES` times on each volume, in `MEDFS_JOBS` threads. A failure names
@@ -692,20 +538,6 @@ fn interrupted_repairs() {
     assert_eq!(tally.failures(), 0);
 }
 
-/// What counts of a repaired device: a block that is still unreadable is zeros.
-fn left_of(dev: &FaultDevice<MemDevice>, unreadable: Option<u64>) -> MemDevice {
-    let left = dev.inner().snapshot();
-    for block in unreadable.into_iter().filter(|&block| read_block(dev, block).is_err()) {
-        lose(&left, block);
-    }
-    left
-}
-
-fn lose(left: &MemDevice, block: u64) {
-    let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
-    left.write(block, &[&Block::ZERO], tag).expect("memory");
-}
-
 /// Each kind of damage to some blocks of each kind of plain F2FS volumes, repaired by medfs and by
 /// `fsck.f2fs`: what both keep of the files, as a table. `MEDFS_BLOCKS` is how many of each kind, of each
 /// volume; `MEDFS_VOLUME` is a part of the name of those wanted, and `MEDFS_BLOCK` the block; with
@@ -736,7 +568,9 @@ fn table_beside_fsck_f2fs() {
                 let unreadable = (damage == Damage::Unreadable).then_some(target.block);
                 let (theirs, still) =
                     fsck_f2fs(damaged.inner(), unreadable.as_slice()).expect("packages f2fs-tools and gcc");
-                still.into_iter().for_each(|block| lose(&theirs, block));
+                let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+                let zeros = |block: u64| theirs.write(block, &[&Block::ZERO], tag).expect("memory");
+                still.into_iter().for_each(zeros);
                 // What a repair could not finish is counted as it is.
                 let _ = Volume::repaired(&damaged, &BTreeSet::new());
                 let row = rows.entry(target.part).or_default();
@@ -744,7 +578,7 @@ fn table_beside_fsck_f2fs() {
                 if std::env::var_os("MEDFS_SHOW").is_some() {
                     println!("{}, {target:?} {damage:?}, by medfs and by fsck.f2fs:", volume.name);
                 }
-                row.1 += Kept::count(volume.shown(), &Arc::new(left_of(&damaged, unreadable)));
+                row.1 += Kept::count(volume.shown(), &Arc::new(left_of(&damaged, &[(target, damage)])));
                 row.2 += Kept::count(volume.shown(), &Arc::new(theirs));
             }
         }
@@ -768,7 +602,7 @@ fn files_of_a_directory_block_written_as_it_was_count_as_kept() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let damaged = Arc::new(volume.damaged(&[(target, Damage::Unreadable)], &mut rng));
     Volume::repaired(&damaged, &BTreeSet::new()).expect("the repair");
-    let kept = Kept::count(volume.shown(), &Arc::new(left_of(&damaged, Some(target.block))));
+    let kept = Kept::count(volume.shown(), &Arc::new(left_of(&damaged, &[(target, Damage::Unreadable)])));
     assert!(kept.in_place > 20 && kept.lost == 0, "{kept:?}");
 }
 

@@ -1,0 +1,88 @@
+//! One flipped bit and no other damage: bit by bit of what is in use of each block. `every_block` flips one bit of
+//! a block, which seldom is one of those that a file hangs on.
+
+use crate::volumes::{kinds, made};
+use crate::{Tally, by_all_processors};
+use medfs_testkit::bad_blocks::{Damage, Part, Target, Volume};
+use medfs_testkit::delta_volume::shared_volume;
+use medfs_testkit::fuzz::{sample_seed, variable};
+use medfs_testkit::images::FEATURE_SETS;
+use rand::SeedableRng;
+use rand::seq::IteratorRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::Mutex;
+
+/// Flips so many bits of each of these blocks, or all that are in use, one at a time; how many.
+fn flip(volume: &Volume, targets: &[Target], most: Option<u64>, seed: u64, tally: &Mutex<Tally>) -> u64 {
+    let mut flips = Vec::new();
+    for &target in targets {
+        let bits = 0..volume.bytes_in_use(target) * 8;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ target.block);
+        let some = match most {
+            Some(most) => bits.choose_multiple(&mut rng, most as usize),
+            None => bits.collect(),
+        };
+        flips.extend(some.into_iter().map(|bit| (target, bit)));
+    }
+    by_all_processors(0..flips.len() as u64, |number| {
+        let (target, bit) = flips[number as usize];
+        let went = volume.flip(target, bit);
+        tally.lock().expect("no thread panics").count(volume, &[(target, Damage::Flipped)], went, bit as u64);
+    });
+    flips.len() as u64
+}
+
+/// Some bits of each block of a checkpoint pack that was in force when power was lost.
+#[test]
+fn some_bits_of_a_pack() {
+    let (seed, tally) = (sample_seed(), Mutex::default());
+    for volume in [
+        Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[]),
+        Volume::new("shared nodes, crashed", shared_volume().dev, &[]),
+    ] {
+        let in_force = |target: &&Target| target.part == Part::Pack(true);
+        let pack: Vec<Target> = volume.targets.iter().filter(in_force).copied().collect();
+        assert!(flip(&volume, &pack, Some(8), seed, &tally) >= 24, "{pack:?}");
+    }
+    let tally = tally.into_inner().expect("no thread panics");
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
+/// Each bit in use of the blocks of every volume, or `MEDFS_BITS` of each block. `MEDFS_VOLUME` is a part of the name
+/// of the volumes wanted, `MEDFS_PARTS` one of the names of those blocks' parts (`Pack(true)`), `MEDFS_BLOCK` the
+/// block and `MEDFS_BIT` the bit. What a failure calls a seed is the bit.
+#[test]
+#[ignore = "takes minutes"]
+fn every_bit() {
+    let seed = sample_seed();
+    let text = |name: &str| std::env::var(name).unwrap_or_default();
+    let (wanted, parts) = (text("MEDFS_VOLUME"), text("MEDFS_PARTS"));
+    let (block, bit) = (variable("MEDFS_BLOCK"), variable("MEDFS_BIT"));
+    let tally = Mutex::new(Tally::default());
+    for volume in kinds().iter().map(|make| make()).filter(|volume| volume.name.contains(&wanted)) {
+        let started = std::time::Instant::now();
+        let is_wanted = |target: &&Target| {
+            format!("{:?}", target.part).contains(&parts) && block.is_none_or(|block| block == target.block)
+        };
+        let targets: Vec<Target> = volume.targets.iter().filter(is_wanted).copied().collect();
+        let flips = match (bit, &targets[..]) {
+            (Some(bit), &[target]) => {
+                let went = volume.flip(target, bit as usize);
+                tally.lock().expect("no thread panics").count(
+                    &volume,
+                    &[(target, Damage::Flipped)],
+                    went,
+                    bit,
+                );
+                1
+            }
+            _ => flip(&volume, &targets, variable("MEDFS_BITS"), seed, &tally),
+        };
+        let failures = tally.lock().expect("no thread panics").failures();
+        println!("{}: {flips} bits in {:?}, {failures} failures so far", volume.name, started.elapsed());
+    }
+    let tally = tally.into_inner().expect("no thread panics");
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
