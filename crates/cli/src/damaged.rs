@@ -145,7 +145,8 @@ pub(crate) fn salvage_command(image: &Path) -> String {
     format!("medfs get --salvage {}{} DIRECTORY", map_option(), quote::path(image))
 }
 
-/// A path of the volume. Where damage is in its way, the error says that a salvage may find its file.
+/// A path of the volume. Where damage is in its way, or the volume is not shown as it was last, the error says that a
+/// salvage may find its file.
 pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<Held<'v>> {
     paths::find(volume, path).map_err(|error| match error.of_volume() {
         Some(damage @ medfs::Error::Corrupt(_)) => {
@@ -161,6 +162,16 @@ pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<
                 "{}; a path is one name, and no patterns are known: -r takes a directory with all it contains",
                 exit::sentence(&error.into())
             )
+        }
+        _ if error.is_not_found() => {
+            let why = PastDamage::of(volume).unrecovered().into_iter().find(|(ino, _)| ino.is_none());
+            let error = exit::sentence(&error.into());
+            match why {
+                Some((_, why)) => {
+                    anyhow::anyhow!("{error}; {why}; {} also looks for what is newer", salvage(image))
+                }
+                None => anyhow::anyhow!("{error}"),
+            }
         }
         _ => error.into(),
     })

@@ -1,5 +1,6 @@
 //! What a check found, as lines: of many findings of one kind in a row the first, and how many there are more.
 
+use crate::words;
 use medfs_fsck::{Finding, Report};
 
 /// Findings of one kind in a row that are shown.
@@ -11,7 +12,7 @@ pub(crate) fn print(report: &Report, verbose: bool) {
         outln!("{line}");
     }
     if report.suppressed > 0 {
-        outln!("and {} more", report.suppressed);
+        outln!("and {} that are not listed", words::count(report.suppressed, "more finding"));
     }
 }
 

@@ -359,7 +359,8 @@ fn not_resumed(error: UndoError, file: &Path, image: &Path) -> anyhow::Error {
             image.display()
         )),
         _ => refused(format!(
-            "{name} exists: an undo file must not exist beforehand, except that of an interrupted repair of {}",
+            "{name} exists: an undo file must not exist beforehand, except that of an interrupted repair of {}; a second repair needs \
+             one of its own, which is restored before the first",
             image.display()
         )),
     }

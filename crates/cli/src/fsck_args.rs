@@ -40,7 +40,7 @@ pub(crate) struct FsckArgs {
     /// Accepted for compatibility with other checkers: every check is complete
     #[arg(short, hide = true)]
     pub(crate) force: bool,
-    /// Print every finding, even if there are many of one kind
+    /// Print up to 10,000 findings, even if there are many of one kind
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }

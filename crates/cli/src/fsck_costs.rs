@@ -5,10 +5,16 @@ use medfs_device::quote;
 use medfs_fsck::{Code, Losses, Report};
 
 /// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and
-/// no label; a new root directory has another owner; an older checkpoint lacks files, and a log that is cut off what
-/// was fsynced.
-const LOSE_ALL_THE_SAME: [Code; 5] =
-    [Code::SuperblockLost, Code::NoRoot, Code::CheckpointOlder, Code::LogUnkept, Code::LogNode];
+/// no label; a new root directory has another owner; an older checkpoint lacks files, one that is reckoned and a log
+/// that is cut off lack what was fsynced.
+const LOSE_ALL_THE_SAME: [Code; 6] = [
+    Code::SuperblockLost,
+    Code::NoRoot,
+    Code::CheckpointLost,
+    Code::CheckpointOlder,
+    Code::LogUnkept,
+    Code::LogNode,
+];
 
 /// Whether a repair loses files, or parts of them.
 pub(crate) fn loses(found: &Report) -> bool {
@@ -61,7 +67,7 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.reverted > 0 {
         parts.push(format!(
-            "lose the latest changes to {}, which were kept as deltas",
+            "lose the latest changes to {}, where these were kept as deltas",
             files(losses.reverted)
         ));
     }

@@ -361,7 +361,7 @@ pub(crate) fn manual() -> String {
     page.control("SH", ["EXAMPLES"]);
     page.text([roman("A line of /etc/fstab:")]);
     page.control("nf", []);
-    page.text([roman("/dev/mmcblk0p3  /srv  medfs  defaults,noatime,nofail  0  2")]);
+    page.text([roman("/dev/mmcblk0p3  /srv  medfs  defaults,allow_other,noatime,nofail  0  2")]);
     page.control("fi", []);
     page.control("PP", []);
     page.text([roman("A comparison without deltas:")]);

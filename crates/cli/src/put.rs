@@ -177,7 +177,10 @@ fn warn_of_damage(image: &Path) -> Result<()> {
     if !report.is_clean() {
         let faults = words::count(report.findings.len() as u64 + report.suppressed, "fault");
         let lists = hint(format_args!("medfs fsck {}", quote::path(image)));
-        errln!("medfs put: warning: {} has {faults}: {lists} lists them", image.display());
+        errln!(
+            "medfs put: warning: {} has {faults}: {lists} lists them; copy its files before you use it",
+            image.display()
+        );
     }
     Ok(())
 }

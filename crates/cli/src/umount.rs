@@ -102,8 +102,10 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     let _ = std::env::set_current_dir("/");
     let dir = mount.on.display();
     let mut daemon = Daemon::of(&mount, None);
+    let mut had_ended = daemon.is_none() && control::is_abandoned(&mount.on);
     if daemon.as_ref().is_some_and(|daemon| daemon.process.is_dying()) {
         let killed = daemon.take();
+        had_ended = true;
         if !killed.is_some_and(|killed| killed.ends_within(DYING_MAX)) {
             // It cannot end: unmounting would wait for it.
             abort(&mount)?;
@@ -135,6 +137,11 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
         bail!("{dir} is unmounted, but the last writes are lost: {failure}");
     }
     ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
+    if had_ended {
+        errln!(
+            "medfs umount: the daemon of {dir} had ended before its last checkpoint: the next mount brings back what was fsynced"
+        );
+    }
     Ok(exit::SUCCESS)
 }
 

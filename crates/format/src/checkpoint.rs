@@ -112,6 +112,13 @@ impl ChainVersion {
         self.version >> 32 != 0 && !self.without_checksum
     }
 
+    /// The one flipped bit for which a version in a footer is not this one: the checkpoint's checksum in it tells it
+    /// from that of any other checkpoint.
+    pub fn flipped_bit(self, in_footer: u64) -> Option<u32> {
+        let wrong = in_footer ^ self.version;
+        (self.has_checksum() && wrong.is_power_of_two()).then(|| wrong.trailing_zeros())
+    }
+
     /// Whether a node with this in its footer was written after the checkpoint.
     pub fn belongs(self, in_footer: u64) -> bool {
         if self.without_checksum {

@@ -22,6 +22,9 @@ pub struct RawNodeFooter {
 
 const _: () = assert!(size_of::<RawNodeFooter>() == 24);
 
+/// Byte of a node block at which the version of the checkpoint stands.
+pub const CP_VER_AT: usize = BLOCK_SIZE - size_of::<RawNodeFooter>() + 12;
+
 const COLD_BIT: u32 = 1;
 const FSYNC_BIT: u32 = 2;
 const DENTRY_BIT: u32 = 4;
@@ -43,6 +46,11 @@ impl RawNodeFooter {
     /// Whether the node was written by an fsync.
     pub fn is_fsync(&self) -> bool {
         self.flag.get() & FSYNC_BIT != 0
+    }
+    /// Whether an fsync wrote the node, also where the mark has lost its bit: nothing else writes an inode with the
+    /// dentry mark.
+    pub fn is_of_fsync(&self) -> bool {
+        self.is_fsync() || (self.is_dentry() && self.nid == self.ino)
     }
     /// Sets the fsync mark.
     pub fn set_fsync(&mut self, on: bool) {

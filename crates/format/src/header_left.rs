@@ -16,6 +16,7 @@ use crate::checkpoint::{ChainVersion, RawCheckpoint, flipped_bit, verify_checksu
 use crate::footer::footer;
 use crate::summary::{Log, SUM_TYPE_DATA, SUM_TYPE_NODE};
 use crate::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry};
+use std::collections::HashSet;
 
 /// What power loss leaves whole or as it was.
 const SECTOR: usize = 512;
@@ -134,6 +135,43 @@ pub fn was_followed<E>(
         let block = read(g.seg_start(segno) + u32::from(next))?;
         if block.is_some_and(|block| chain.belongs(footer(&block).cp_ver.get())) {
             return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the checkpoint behind that of a header with this checksum was complete: in a log of nodes, behind those that
+/// were written after this one, is a node that was written after the next. Nodes name a checkpoint only when it is
+/// complete, and the versions of a volume begin anywhere: none of an earlier volume is the next.
+pub fn was_succeeded<E>(
+    g: &Geometry,
+    header: &RawCheckpoint,
+    crc: u32,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<bool, E> {
+    let (chain, next) = (ChainVersion::of(header, crc), header.checkpoint_ver.get().wrapping_add(1) as u32);
+    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
+        let (segno, offset) = header.curseg(log as usize);
+        let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
+        // To the end of what was written after this checkpoint; then in the rest of that segment.
+        while g.in_main(addr) && met.insert(addr) {
+            let Some(block) = read(addr)? else { break };
+            if !chain.belongs(footer(&block).cp_ver.get()) {
+                break;
+            }
+            addr = footer(&block).next_blkaddr.get();
+        }
+        if !g.in_main(addr) {
+            continue;
+        }
+        for addr in addr..g.seg_start(g.segno(addr)) + BLOCKS_PER_SEG {
+            let Some(block) = read(addr)? else { continue };
+            let f = footer(&block);
+            let is_node =
+                f.nid.get() < g.max_nid() && g.is_nid(f.ino.get()) && g.in_main(f.next_blkaddr.get());
+            if is_node && f.cp_ver.get() as u32 == next {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

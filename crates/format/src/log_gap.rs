@@ -10,7 +10,7 @@
 
 use crate::checkpoint::ChainVersion;
 use crate::flip::Bit;
-use crate::footer::{footer, footer_mut};
+use crate::footer::{self, footer, footer_mut};
 use crate::node::{Layouts, RawInode};
 use crate::removed::{is_removed_names, removed_names};
 use crate::shared::{self, entries, is_shared};
@@ -35,8 +35,9 @@ pub struct Sealing {
 }
 
 impl Sealing {
-    /// The one bit that, turned back, makes a block of the log the sealed node that it was: its own checksum tells it
-    /// from one that was stored in part, and from a block that was there before.
+    /// The one bit that, turned back, makes a block of the log the node that it was. The checksum of a sealed node
+    /// tells it from one that was stored in part, and from a block that was there before. Of one that has no checksum
+    /// the version of its checkpoint tells a bit of that version.
     pub fn flipped_bit(self, block: &Block, version: ChainVersion) -> Option<Bit> {
         if self.is_whole(block) {
             return None;
@@ -48,10 +49,15 @@ impl Sealing {
         let of_chain = is_of_chain.then(|| shared::flipped_bit(block)).flatten();
         let seed = self.seed.filter(|_| (nid ^ ino).count_ones() <= 1);
         let of_inode = seed.and_then(|seed| block.view::<RawInode>().flipped_bit(seed));
-        [of_chain, of_inode].into_iter().flatten().find(|bit| {
+        let sealed = [of_chain, of_inode].into_iter().flatten().find(|bit| {
             let mut mended = Box::new(block.clone());
             bit.flip(&mut mended);
             version.belongs(footer(&mended).cp_ver.get()) && self.is_whole(&mended)
+        });
+        sealed.or_else(|| {
+            let bit = version.flipped_bit(f.cp_ver.get()).filter(|_| self.is_right(block).is_none())?;
+            let byte = footer::CP_VER_AT + bit as usize / 8;
+            Some(Bit { byte: byte as u16, bit: bit as u8 % 8 })
         })
     }
 

@@ -159,6 +159,27 @@ impl RawJournal {
         each_once(self.entries(SIT_JOURNAL_ENTRIES)?, "segno", |entry| entry.segno.get())
     }
 
+    /// What is in the places of all NAT entries that fit, whatever the count says.
+    pub fn nat_places(&self) -> &[RawNatJournalEntry] {
+        self.places(NAT_JOURNAL_ENTRIES)
+    }
+
+    /// What is in the places of all SIT entries that fit, whatever the count says.
+    pub fn sit_places(&self) -> &[RawSitJournalEntry] {
+        self.places(SIT_JOURNAL_ENTRIES)
+    }
+
+    /// The same entries with another count.
+    pub fn counted(&self, count: usize) -> RawJournal {
+        RawJournal { count: U16::new(count as u16), ..*self }
+    }
+
+    /// The counts that one flipped bit of the count may have been, where as many entries fit.
+    pub fn counts_a_bit_away(&self, max: usize) -> impl Iterator<Item = usize> {
+        let count = self.count.get();
+        (0..u16::BITS).map(move |bit| usize::from(count ^ 1 << bit)).filter(move |&count| count <= max)
+    }
+
     /// The NAT entries of nodes that have just one, where no more are counted than fit: what a repair may take.
     pub fn sole_nat_entries(&self) -> impl Iterator<Item = &RawNatJournalEntry> {
         let entries: &[RawNatJournalEntry] = self.entries(NAT_JOURNAL_ENTRIES).unwrap_or_default();
@@ -194,8 +215,12 @@ impl RawJournal {
                 format!("{count}, at most {max}"),
             ));
         }
-        Ok(<[T]>::ref_from_bytes_with_elems(&self.bytes[..count * size_of::<T>()], count)
-            .expect("sized above"))
+        Ok(self.places(count))
+    }
+
+    fn places<T: FromBytes + Immutable + KnownLayout + Unaligned>(&self, count: usize) -> &[T] {
+        <[T]>::ref_from_bytes_with_elems(&self.bytes[..count * size_of::<T>()], count)
+            .expect("sized by the caller")
     }
 
     fn set(&mut self, bytes: &[u8], count: usize, max: usize) -> bool {

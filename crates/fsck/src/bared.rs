@@ -10,7 +10,8 @@ use crate::log_gap::{self, LogGaps};
 use crate::medium::Medium;
 use crate::mend::Mend;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
-use medfs_format::{Block, Ino};
+use medfs_format::checkpoint::verify_checksum;
+use medfs_format::{BLOCKS_PER_SEG, Block, Ino};
 use std::collections::HashSet;
 use std::io;
 
@@ -117,18 +118,21 @@ fn leave_older(
     options: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> io::Result<Option<Report>> {
-    let (start, blocks) = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
-        Ok(image) => (image.g.cp_pack(image.pack), image.checkpoint().cp_pack_total_block_count.get()),
+    let geometry = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+        Ok(image) => image.g,
         Err(Stop::Fatal) => return Ok(None),
         Err(Stop::Io(e)) => return Err(e),
     };
     let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
-    let headers = [start, start + blocks.max(1) - 1].map(u64::from);
     let mut before = Vec::new();
-    for addr in headers {
-        let Ok(was) = read_block(dev, addr) else { continue };
-        dev.write(addr, &[&Block::ZERO], tag)?;
-        before.push((addr, was));
+    // Behind a shorter pack may be the header of one that is older still.
+    let places = [0, 1].map(|pack| geometry.cp_pack(pack)).map(|start| start..start + BLOCKS_PER_SEG);
+    for addr in places.into_iter().flatten() {
+        let Ok(was) = read_block(dev, addr.into()) else { continue };
+        if verify_checksum(&was, addr).is_ok() {
+            dev.write(addr.into(), &[&Block::ZERO], tag)?;
+            before.push((u64::from(addr), was));
+        }
     }
     let found = check(dev, options, progress)?;
     if found.findings.iter().all(|finding| finding.severity != Severity::Fatal) {

@@ -408,7 +408,8 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
             format!("superblock: inode {ino} of quota type {kind} is not a usable file"),
         );
         RawSuperblock::in_block_mut(&mut w.image.sb).qf_ino[kind] = 0.into();
-        w.losses.quotas += u64::from(!is_users);
+        let may_be_one = w.image.features.contains(Feature::QUOTA) || w.image.g.is_nid(ino);
+        w.losses.quotas += u64::from(!is_users && may_be_one);
         changed = true;
     }
     if changed && w.fix {
@@ -420,7 +421,8 @@ fn check_quota_files(w: &mut Walker<'_, '_>) -> io::Result<()> {
 
 /// Whether a directory led to an inode, or it says that it has a name: quota files have none.
 fn has_name(w: &mut Walker<'_, '_>, ino: Ino) -> io::Result<bool> {
-    Ok(w.space.nid_reached(ino) || w.claim_of(ino)?.is_some_and(|claim| !claim.name.is_empty()))
+    Ok(w.image.g.is_nid(ino)
+        && (w.space.nid_reached(ino) || w.claim_of(ino)?.is_some_and(|claim| !claim.name.is_empty())))
 }
 
 fn report_of(findings: Findings) -> Report {

@@ -15,7 +15,7 @@ use crate::pack;
 use crate::superblock;
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, any_header, is_torn_header, was_followed};
+use medfs_format::header_left::{HeaderLeft, any_header, is_torn_header, was_followed, was_succeeded};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
 
@@ -98,7 +98,8 @@ fn of_what_is_left(
         findings.add(Code::CheckpointLost, text);
         return Ok((pack, false));
     }
-    let text = "neither checkpoint pack is usable; a repair rebuilds one from the tables and the nodes";
+    let text = "neither checkpoint pack is usable; a repair rebuilds one from the tables and the nodes: what was fsynced last may be \
+                missing, and removed files may be back";
     findings.add(Code::CheckpointLost, text);
     Ok((no_pack::reckoned(cache, g)?, true))
 }
@@ -122,7 +123,7 @@ fn beside_a_broken_one(
         };
         let than = if is == was { "the other pack's of that version".to_owned() } else { was.to_string() };
         let text = format!(
-            "{place}{how}; its other header says that checkpoint {is} is complete, which counts rather than {than}"
+            "{place}{how}; its other header is whole: checkpoint {is} is complete, and counts before {than}"
         );
         findings.add(code, text);
         return Ok(half);
@@ -131,6 +132,13 @@ fn beside_a_broken_one(
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
     let only = "only fsynced data is there";
     let (code, text) = match left_of(cache, g, index, version)? {
+        _ if asked(cache, g, &usable.pack, was_succeeded)? => (
+            Code::CheckpointOlder,
+            format!(
+                "{place}; {as_of}, and nodes show that a newer one was complete: of the changes since, only what was \
+                 fsynced before that one is there; 'medfs get --salvage' looks for the rest"
+            ),
+        ),
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
             format!(
@@ -148,7 +156,7 @@ fn beside_a_broken_one(
                 "{place}, as power loss during a checkpoint leaves it; {as_of}, and of all later changes, {only}"
             ),
         ),
-        Left::Nothing if followed(cache, g, &usable.pack)? => {
+        Left::Nothing if asked(cache, g, &usable.pack, was_followed)? => {
             (Code::CheckpointOlder, format!("{place}; {as_of}: of all later changes, {only}"))
         }
         Left::Nothing => (
@@ -172,8 +180,8 @@ fn beside_a_whole_one(
     let Some((half, _)) = of_one_header(cache, g, index, usable.version)? else { return Ok(usable) };
     let (is, was) = (half.version, usable.version);
     let text = format!(
-        "checkpoint pack {}: its first header is of an older checkpoint; the last one says that checkpoint {is} is complete, \
-         which counts rather than {was}",
+        "checkpoint pack {}: its first header is of an older checkpoint; the last one is whole: checkpoint {is} is complete, \
+         and counts before {was}",
         index + 1
     );
     findings.add(Code::CheckpointHeader, text);
@@ -253,10 +261,17 @@ fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Resu
     Ok(Left::Header { version: header.checkpoint_ver.get(), first_is_blank })
 }
 
-/// Whether nodes were written after a pack's checkpoint: a later one may have been made.
-fn followed(cache: &Cache<'_>, g: &Geometry, (index, bytes, _): &Pack) -> io::Result<bool> {
+/// What the logs of nodes tell of what came after a pack's checkpoint.
+type Asks = fn(
+    &Geometry,
+    &RawCheckpoint,
+    u32,
+    &mut dyn FnMut(BlockAddr) -> io::Result<Option<Box<Block>>>,
+) -> io::Result<bool>;
+
+fn asked(cache: &Cache<'_>, g: &Geometry, (index, bytes, _): &Pack, asks: Asks) -> io::Result<bool> {
     let mut head = Block::boxed();
     head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
     let crc = verify_checksum(&head, g.cp_pack(*index)).unwrap_or_default();
-    was_followed(g, RawCheckpoint::in_block(&head), crc, &mut readable(&cache.medium.again()))
+    asks(g, RawCheckpoint::in_block(&head), crc, &mut readable(&cache.medium.again()))
 }

@@ -132,7 +132,7 @@ fn is_erased(image: &Image<'_>, segno: SegNo, entry: &RawSitEntry) -> bool {
 /// Takes up the entries of both journals, but for those that contradict each other. Whether that is all.
 fn load_journals(image: &mut Image<'_>, nat: &RawJournal, sit: &RawJournal, findings: &mut Findings) -> bool {
     for e in nat.sole_nat_entries() {
-        if e.nid.get() < image.g.max_nid() {
+        if image.g.is_nid(e.nid.get()) {
             image.nat_journal.insert(e.nid.get(), e.entry);
         } else {
             findings.add(Code::Journal, format!("NAT journal: node id {} is out of range", e.nid));

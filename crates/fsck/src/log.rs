@@ -80,7 +80,7 @@ impl LogWalk {
     /// Takes up what an inode block that was fsynced says of its place.
     fn take_inode(&mut self, addr: BlockAddr, block: &Block) {
         let f = footer(block);
-        if !f.is_fsync() || f.nid != f.ino {
+        if !f.is_of_fsync() || f.nid != f.ino {
             return;
         }
         self.latest.insert(f.ino.get(), addr);
@@ -130,7 +130,7 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
             take_of_chain(image, addr, &block, &mut log, &mut inodes, findings, fix)?;
         } else {
             log.nids.insert(f.nid.get());
-            if f.is_fsync() {
+            if f.is_of_fsync() {
                 inodes.insert(f.ino.get());
             }
             log.take_inode(addr, &block);

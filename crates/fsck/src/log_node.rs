@@ -43,7 +43,11 @@ pub(crate) fn judge(
     findings: &mut Findings,
 ) -> io::Result<bool> {
     if let Some(bit) = bit {
-        let text = format!("node of the fsync log in block {addr}: its checksum matches with {bit} flipped");
+        let what = match sealing(image).is_whole(block) {
+            true => "its checksum matches",
+            false => "it has the checkpoint's version",
+        };
+        let text = format!("node of the fsync log in block {addr}: {what} with {bit} flipped");
         findings.add(Code::InodeChecksum, text);
     }
     let mended = judge_number(image, addr, block, findings)?;

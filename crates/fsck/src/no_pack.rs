@@ -15,11 +15,14 @@
 //! what the volume was written in its life.
 
 use crate::cache::Cache;
+use crate::image::Image;
 use medfs_format::checkpoint::{self, BitmapPlaces, CHECKSUM_OFFSET, CpFlags, RawCheckpoint};
 use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::footer;
 use medfs_format::sit::{RawSitBlock, flip_bit};
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Nid, overprovision};
+use medfs_format::{
+    BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, overprovision,
+};
 use std::io;
 
 /// A pack: its number, its first block with the payload, and what of it must be written anew.
@@ -128,4 +131,19 @@ pub(crate) fn reckoned(cache: &mut Cache<'_>, g: &Geometry) -> io::Result<Pack> 
     *RawCheckpoint::in_block_mut(&mut head) = cp;
     bytes[..BLOCK_SIZE].copy_from_slice(&head.0);
     Ok((0, bytes, Vec::new()))
+}
+
+/// The version of the newest node that a table led to, of a checkpoint that is reckoned.
+pub(crate) fn newest_of_nat(image: &Image<'_>) -> u32 {
+    (image.checkpoint().checkpoint_ver.get() as u32).saturating_sub(VERSION_GAP)
+}
+
+/// Whether an inode, which the newest of the nodes is, is that of a new file that was fsynced behind a checkpoint that
+/// is reckoned: nothing else names it yet.
+pub(crate) fn is_new_and_fsynced(image: &mut Image<'_>, ino: Ino, addr: BlockAddr) -> io::Result<bool> {
+    if !image.reckoned || image.nat(ino)?.block_addr.get() != NULL_ADDR {
+        return Ok(false);
+    }
+    let f = *footer(image.cache.get(addr)?);
+    Ok(f.is_fsync() && f.is_dentry())
 }

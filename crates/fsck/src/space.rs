@@ -117,7 +117,7 @@ impl Space {
     }
 
     pub(crate) fn nid_reached(&self, nid: Nid) -> bool {
-        test_bit(&self.nids, nid as usize)
+        (nid as usize) < self.nids.len() * 8 && test_bit(&self.nids, nid as usize)
     }
 
     pub(crate) fn reach_nid(&mut self, nid: Nid) {

@@ -17,6 +17,7 @@
 
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
+use crate::no_pack::{is_new_and_fsynced, newest_of_nat};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
@@ -206,7 +207,15 @@ impl Image<'_> {
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
         strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
         self.strays.seen.extend(strays.iter().map(|(nid, _)| nid));
+        let newest =
+            strays.iter().map(|(_, stray)| stray.version).max().unwrap_or(0).max(newest_of_nat(self));
         for (nid, stray) in strays {
+            let is_sound = stray.version == newest && nid == stray.ino && stray.trust > Trust::Denied;
+            if is_sound && is_new_and_fsynced(self, nid, stray.addr)? {
+                self.lead_to(nid, stray)?;
+                found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);
+                continue;
+            }
             let unknown = !stray.valid && self.nat(nid)?.block_addr.get() == NULL_ADDR;
             let sit_lost = self.sit_lost(self.g.segno(stray.addr));
             if unknown && !(sit_lost && is_nat_lost(self, nid)?) {

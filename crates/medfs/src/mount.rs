@@ -139,7 +139,7 @@ impl Mount {
         if let Some(why) = &tree.store.older {
             if !read_only {
                 // What is written would make the loss of the newer checkpoint final.
-                let newer = "the newer one is destroyed, and writing would make that final; a mount with ro shows this one";
+                let newer = "the newer one is destroyed: writing would make that final, and a mount with ro shows this one";
                 let at = tree.store.version_in_footers() as u32;
                 return Err(FormatError::corrupt(Structure::Checkpoint, at, "pack", newer).into());
             }

@@ -160,7 +160,7 @@ impl<'v, S> Walk<'v, S> {
         for pages in cuts.iter().filter_map(|cut| cut.pages.as_ref()) {
             let bytes = pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE).min(size);
             if bytes.start < bytes.end {
-                reason.get_or_insert("the nodes that lead there are damaged".into());
+                reason.get_or_insert("what was there is damaged, or what leads there".into());
                 lost.add(bytes);
             }
         }

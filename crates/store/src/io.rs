@@ -240,8 +240,12 @@ impl Io {
         result.map_err(|e| {
             if !self.failed.swap(true, Ordering::AcqRel) {
                 let _ = self.failure.set(e.to_string());
-                let what =
-                    if is_full(&e) { "the disk that holds the volume is full" } else { "the device failed" };
+                // What stands between, as an undo file, says itself that it is full.
+                let what = match (is_full(&e), e.raw_os_error()) {
+                    (true, Some(_)) => "the disk that holds the volume is full",
+                    (true, None) => "nothing more can be written",
+                    (false, _) => "the device failed",
+                };
                 tracing::error!(error = %e, "{what}: the volume is read-only from now on");
             }
             Error::Io(e)

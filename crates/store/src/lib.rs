@@ -13,6 +13,7 @@ mod checkpoint;
 mod clock;
 mod error;
 mod io;
+mod journals;
 mod nat;
 mod node;
 mod pack;
@@ -38,8 +39,9 @@ pub use segment::{
 pub use space::{Counts, Space};
 pub use superblock::{read_superblock, read_superblock_with_nvram, write_superblocks};
 
+use journals::Around;
 use medfs_format::checkpoint::{BitmapPlaces, ChainVersion};
-use medfs_format::summary::Log;
+use medfs_format::summary::{Log, RawJournal};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{FormatError, Geometry, Structure, crc};
 use medfs_sync::{Mutex, Ranked};
@@ -135,7 +137,8 @@ impl Store {
         }
         let mut pack = pack::read_pack(&io, &geo)?;
         pack::check_pack_flags(&pack.header, options.read_only)?;
-        let (nat, segs, kbytes_at_mount, nat_journal) = tables(&io, &geo, &options, &mut pack)?;
+        let (nat, segs, kbytes_at_mount, nat_journal) =
+            tables(&io, &geo, &options, &mut pack, sb.is_delta_volume())?;
         if pack.alone && pack.older.is_none() {
             pack.older = pack::counts_too_few(&io, &geo, &nat, &pack.header);
         }
@@ -235,7 +238,8 @@ fn tables(
     geo: &Geometry,
     options: &StoreOptions,
     pack: &mut Pack,
-) -> Result<(Nat, Segments, u64, medfs_format::summary::RawJournal)> {
+    is_own: bool,
+) -> Result<(Nat, Segments, u64, RawJournal)> {
     let header = &pack.header.clone();
     let places = BitmapPlaces::of(header, geo);
     let bitmap = |at: usize, len: u32| {
@@ -246,22 +250,36 @@ fn tables(
     };
     let sit_bitmap = bitmap(places.sit, header.sit_ver_bitmap_bytesize.get())?;
     let nat_bitmap = bitmap(places.nat, header.nat_ver_bitmap_bytesize.get())?;
-    let (cursegs, nat_journal, sit_journal) = pack::read_cursegs(io, geo, pack, options.read_only)?;
+    let read_only = options.read_only;
+    let (cursegs, mut nat_journal, mut sit_journal) = pack::read_cursegs(io, geo, pack, read_only)?;
+    let around = Around { io, geo, sit_bitmap: &sit_bitmap, header, is_own };
+    let turned = around.turned_sit(&sit_journal);
+    journals::settle(&mut sit_journal, turned, "n_sits", read_only)?;
+    if read_only {
+        pack::leave_wrong_sit(geo, &mut sit_journal);
+    }
     let kbytes_at_mount = match pack.has_node_summaries() {
         true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),
         false => 0,
     };
     let at_mount = SegmentsAtMount {
-        sit_bitmap,
+        sit_bitmap: sit_bitmap.clone(),
         sit_journal,
         cursegs,
         free_segments: header.free_segment_count.get(),
         reserved_segments: header.rsvd_segment_count.get(),
         chain: ChainVersion::of(header, pack.crc),
-        read_only: options.read_only,
+        read_only,
     };
     let alloc_mode = options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo));
-    let segs = Segments::new(io, geo, at_mount, (alloc_mode, options.scatter))?;
-    let nat = Nat::new(geo, nat_bitmap, &nat_journal, header.next_free_nid.get())?;
+    let mut segs = Segments::new(io, geo, at_mount, (alloc_mode, options.scatter))?;
+    let next_free = header.next_free_nid.get();
+    let table = Nat::new(geo, nat_bitmap.clone(), &RawJournal::EMPTY, next_free)?;
+    let turned = around.turned_nat(&nat_journal, (&sit_journal, &table, &mut segs));
+    journals::settle(&mut nat_journal, turned, "n_nats", read_only)?;
+    if read_only {
+        pack::leave_wrong_nat(geo, &mut nat_journal, pack);
+    }
+    let nat = Nat::new(geo, nat_bitmap, &nat_journal, next_free)?;
     Ok((nat, segs, kbytes_at_mount, nat_journal))
 }

@@ -12,7 +12,9 @@ use crate::nat::{self, Nat};
 use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_followed};
+use medfs_format::header_left::{
+    HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_followed, was_succeeded,
+};
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
@@ -51,6 +53,13 @@ impl Pack {
         let (left, turned_back) = (None, Vec::new());
         let (older, alone, unfinished) = (None, false, None);
         Pack { header, head, crc, pack, next_version, older, alone, unfinished, left, turned_back }
+    }
+
+    /// Notes why it is not what the last checkpoint was.
+    fn is_not_whole(&mut self, why: &str) {
+        let version = self.header.checkpoint_ver;
+        self.older =
+            Some(format!("checkpoint {version} is not whole: {why}; the last changes may be missing"));
     }
 
     pub(crate) fn has_node_summaries(&self) -> bool {
@@ -185,9 +194,10 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         );
     }
     let mut read = readable(io);
-    let destroyed = !is_torn
+    let is_lost = !is_torn
         && any_header(geo, 1 - pack.pack, &mut read)?.is_none()
         && was_followed(geo, &pack.header, pack.crc, &mut read)?;
+    let destroyed = is_lost || was_succeeded(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;
         format!("checkpoint pack {number} is destroyed: the volume is shown as of the previous checkpoint, {version}")
@@ -236,8 +246,7 @@ fn try_pack(header_at: ReadBlock<'_>, read: ReadBlock<'_>, geo: &Geometry, pack:
 }
 
 /// Reads the summaries of the six logs, and the journals of NAT and SIT. `past_damage`: a block that cannot be
-/// read is one of zeros, and a journal that is not valid an empty one; the pack then is not what the last
-/// checkpoint was.
+/// read is one of zeros; the pack then is not what the last checkpoint was.
 pub(crate) fn read_cursegs(
     io: &Io,
     geo: &Geometry,
@@ -253,7 +262,7 @@ pub(crate) fn read_cursegs(
         }
         read => read,
     };
-    let (mut cursegs, mut nat, mut sit) = read_summaries(&read, geo, pack)?;
+    let (mut cursegs, nat, sit) = read_summaries(&read, geo, pack)?;
     let mut why = lost.get().map(|addr| format!("block {addr} of it cannot be read"));
     if let Err(error) = check_filled(pack, &cursegs[..3], &nat, &sit) {
         if !past_damage {
@@ -261,19 +270,8 @@ pub(crate) fn read_cursegs(
         }
         why = why.or(Some(error.to_string()));
     }
-    if past_damage {
-        if let Err(error) = nat::journal_entries(geo, &nat) {
-            (nat, why) = (RawJournal::EMPTY, Some(error.to_string()));
-        }
-        if let Err(error) = segment::journal_entries(geo, &sit) {
-            tracing::warn!(%error, "the valid blocks of some segments are not known");
-            sit = RawJournal::EMPTY;
-        }
-    }
     if let Some(why) = why {
-        let version = pack.header.checkpoint_ver;
-        pack.older =
-            Some(format!("checkpoint {version} is not whole: {why}; the last changes may be missing"));
+        pack.is_not_whole(&why);
     }
     if !pack.has_node_summaries() {
         for c in &mut cursegs[3..] {
@@ -281,6 +279,22 @@ pub(crate) fn read_cursegs(
         }
     }
     Ok((cursegs, nat, sit))
+}
+
+/// Leaves a journal of the NAT out that is not valid: the pack then is not what the last checkpoint was.
+pub(crate) fn leave_wrong_nat(geo: &Geometry, journal: &mut RawJournal, pack: &mut Pack) {
+    if let Err(error) = nat::journal_entries(geo, journal) {
+        *journal = RawJournal::EMPTY;
+        pack.is_not_whole(&error.to_string());
+    }
+}
+
+/// Leaves a journal of the SIT out that is not valid.
+pub(crate) fn leave_wrong_sit(geo: &Geometry, journal: &mut RawJournal) {
+    if let Err(error) = segment::journal_entries(geo, journal) {
+        tracing::warn!(%error, "the valid blocks of some segments are not known");
+        *journal = RawJournal::EMPTY;
+    }
 }
 
 /// Reads the summaries and journals that a pack has: those of the node logs only after an unmount.

@@ -25,6 +25,7 @@
 
 mod interrupted;
 mod judge;
+mod mounted;
 mod rescue;
 mod strike;
 

@@ -19,7 +19,8 @@ end.
 --salvage scans the whole volume, even with a damaged root directory, table or
 checkpoint. A file without a directory entry is copied to the directory and name
 that its inode recorded last. Where that directory is not known, the file goes to
-by-inode, under its inode number and name. Deleted files are not restored.
+by-inode, under its inode number and name. Deleted files are not restored, except
+those that a program still had open when the volume was last in use.
 Nothing is written to the volume; a temporary file in the directory that the
 environment variable TMPDIR names, otherwise /tmp, holds the differences.
 

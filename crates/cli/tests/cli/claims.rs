@@ -378,7 +378,9 @@ fn a_mount_whose_daemon_and_watchdog_were_killed_is_freed() {
         assert!(error(1, medfs().arg("stat").arg(dir.0.join("open"))).contains(&ended));
         let text = error(32, medfs().arg("mount").arg(target).arg(&dir.0));
         assert!(text.contains(&ended), "{text}");
-        medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(30)).assert().success();
+        let done = medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(30)).assert().success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        assert!(said.contains("had ended before its last checkpoint"), "{said}");
         assert!(!dir.is_mounted());
         drop(file);
         medfs().arg("mount").arg(target).arg(&dir.0).assert().success();

@@ -39,7 +39,7 @@ fn a_lost_update_is_not_dropped_at_boot_and_is_named_by_a_salvage() {
     let assert = medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4);
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
     assert!(
-        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        text.contains("a repair will lose the latest changes to 1 file, where these were kept as deltas\n"),
         "{text}"
     );
     assert!(text.contains("NOT REPAIRED, as that loses something"), "{text}");
@@ -132,7 +132,7 @@ fn an_older_compact_page_is_told_by_all_and_left_alone_at_boot() {
     assert!(text.contains("(\"x.db\"): compact page") && text.contains("F0916"), "{text}");
     let text = out(medfs().args(["fsck", "-p"]).arg(s.image()).assert().code(4));
     assert!(
-        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        text.contains("a repair will lose the latest changes to 1 file, where these were kept as deltas\n"),
         "{text}"
     );
     assert!(fs::read(s.image()).unwrap() == before, "nothing was written");
@@ -142,7 +142,7 @@ fn an_older_compact_page_is_told_by_all_and_left_alone_at_boot() {
     assert!(text.contains("/x.db: "), "{text}");
     let text = out(medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1));
     assert!(
-        text.contains("a repair will lose the latest changes to 1 file, which were kept as deltas\n"),
+        text.contains("a repair will lose the latest changes to 1 file, where these were kept as deltas\n"),
         "{text}"
     );
     assert_clean(&s.image());

@@ -85,7 +85,9 @@ const FAULTS: &[Fault] = &[
     ("superblock copy 1 magic", Code::SuperblockCopy, |v| v.set(Target::Superblock(0), "magic", 1)),
     ("superblock copy 2 crc", Code::SuperblockCopy, |v| v.set(Target::Superblock(1), "crc", 1)),
     ("superblock copy 2 geometry", Code::SuperblockCopy, |v| v.set(Target::Superblock(1), "main_blkaddr", 9)),
-    ("superblock copies differ", Code::SuperblocksDiffer, |v| v.set(Target::Superblock(1), "uuid[3]", 7)),
+    ("superblock copies differ", Code::SuperblocksDiffer, |v| {
+        v.change(Target::Superblock(1), "uuid[3]", |n| n ^ 7)
+    }),
     ("other pack", Code::CheckpointPack, |v| {
         v.change(Target::OtherCheckpoint, "valid_node_count", |n| n ^ 1)
     }),

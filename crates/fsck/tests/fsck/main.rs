@@ -6,6 +6,7 @@ mod common;
 
 mod address;
 mod alarms;
+mod behind;
 mod clean;
 mod clusters;
 mod collisions;

@@ -38,6 +38,8 @@ pub(crate) struct Damage {
 #[derive(Debug, Default)]
 struct Unrecovered {
     notes: Vec<(Option<Ino>, String)>,
+    /// The files among them.
+    files: BTreeSet<Ino>,
     more: u64,
 }
 
@@ -53,8 +55,9 @@ impl Unrecovered {
 impl Damage {
     /// Notes what was fsynced and is left out.
     pub(crate) fn note_unrecovered(&self, ino: Option<Ino>, error: &Error) {
-        tracing::warn!(ino, %error, "what was fsynced last is left out");
-        self.note(ino, format!("{LEFT_OUT}{error}"));
+        if self.note(ino, format!("{LEFT_OUT}{error}")) {
+            tracing::warn!(ino, %error, "what was fsynced last is left out");
+        }
     }
 
     /// Notes a file whose last fsync is not shown, as the fsync log cannot be read up to there. `name`: the
@@ -76,12 +79,14 @@ impl Damage {
         self.unrecovered.lock().add(ino, error.to_string());
     }
 
-    fn note(&self, ino: Option<Ino>, text: String) {
+    /// Notes something, but nothing more of a file that is noted; whether it was.
+    fn note(&self, ino: Option<Ino>, text: String) -> bool {
         let mut all = self.unrecovered.lock();
-        let is_noted = matches!(all.notes.last(), Some((last @ Some(_), _)) if *last == ino);
-        if !is_noted {
+        let is_new = ino.is_none_or(|ino| all.files.insert(ino));
+        if is_new {
             all.add(ino, text);
         }
+        is_new
     }
 
     /// Notes an inode that is gone by what was fsynced.

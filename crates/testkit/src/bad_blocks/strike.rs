@@ -30,11 +30,16 @@ impl Volume {
 
     /// Flips one bit of a block of a copy, repairs it, and judges what is left.
     pub fn flip(&self, target: Target, bit: usize) -> Result<(), Failure> {
+        self.end(&[(target, Damage::Flipped)], &Arc::new(self.flipped(target, bit)))
+    }
+
+    /// A copy with one bit of a block flipped.
+    pub(super) fn flipped(&self, target: Target, bit: usize) -> FaultDevice<MemDevice> {
         let dev = FaultDevice::new(self.dev.snapshot(), 0);
         let mut block = self.block(target.block);
         block.0[bit / 8] ^= 1 << (bit % 8);
         dev.inner().write(target.block, &[&block], META).expect("memory");
-        self.end(&[(target, Damage::Flipped)], &Arc::new(dev))
+        dev
     }
 
     /// The bytes of a block up to the last one that is not zero.

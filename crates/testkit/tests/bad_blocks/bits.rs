@@ -1,9 +1,9 @@
 //! One flipped bit and no other damage: bit by bit of what is in use of each block. `every_block` flips one bit of
 //! a block, which seldom is one of those that a file hangs on.
 
-use crate::volumes::{kinds, made};
+use crate::volumes::{kinds, made, of_deltas};
 use crate::{Tally, by_all_processors};
-use medfs_testkit::bad_blocks::{Damage, Part, Target, Volume};
+use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::shared_volume;
 use medfs_testkit::fuzz::{sample_seed, variable};
 use medfs_testkit::images::FEATURE_SETS;
@@ -11,6 +11,14 @@ use rand::SeedableRng;
 use rand::seq::IteratorRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Mutex;
+
+/// Flips a bit and repairs the volume; with `MEDFS_MOUNT` mounts it to be written to instead.
+fn struck(volume: &Volume, target: Target, bit: usize) -> Result<(), Failure> {
+    match variable("MEDFS_MOUNT") {
+        Some(_) => volume.mount_flipped(target, bit).map(drop),
+        None => volume.flip(target, bit),
+    }
+}
 
 /// Flips so many bits of each of these blocks, or all that are in use, one at a time; how many.
 fn flip(volume: &Volume, targets: &[Target], most: Option<u64>, seed: u64, tally: &Mutex<Tally>) -> u64 {
@@ -26,7 +34,7 @@ fn flip(volume: &Volume, targets: &[Target], most: Option<u64>, seed: u64, tally
     }
     by_all_processors(0..flips.len() as u64, |number| {
         let (target, bit) = flips[number as usize];
-        let went = volume.flip(target, bit);
+        let went = struck(volume, target, bit);
         tally.lock().expect("no thread panics").count(volume, &[(target, Damage::Flipped)], went, bit as u64);
     });
     flips.len() as u64
@@ -49,9 +57,34 @@ fn some_bits_of_a_pack() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// A flipped bit in the count of a journal, which would show old content, is found by a mount that may write.
+#[test]
+fn a_mount_finds_the_flipped_bit_of_a_journal_s_count() {
+    let mut tally = Tally::default();
+    for volume in [
+        Volume::new("plain", made(FEATURE_SETS[0], false), &[]),
+        Volume::new("plain, crashed", made(FEATURE_SETS[0], true), &[]),
+        of_deltas("deltas", ""),
+    ] {
+        let mut refused = 0;
+        for (target, bit) in
+            volume.journal_counts().into_iter().flat_map(|(t, bits)| bits.map(move |b| (t, b)))
+        {
+            let went = volume.mount_flipped(target, bit).map(|is_refused| refused += u32::from(is_refused));
+            tally.count(&volume, &[(target, Damage::Flipped)], went, bit as u64);
+            let went = volume.flip(target, bit);
+            tally.count(&volume, &[(target, Damage::Flipped)], went, bit as u64);
+        }
+        assert!(refused > 20, "{}: {refused} mounts were refused", volume.name);
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Each bit in use of the blocks of every volume, or `MEDFS_BITS` of each block. `MEDFS_VOLUME` is a part of the name
 /// of the volumes wanted, `MEDFS_PARTS` one of the names of those blocks' parts (`Pack(true)`), `MEDFS_BLOCK` the
-/// block and `MEDFS_BIT` the bit. What a failure calls a seed is the bit.
+/// block and `MEDFS_BIT` the bit. What a failure calls a seed is the bit. With `MEDFS_MOUNT` the volume is mounted and
+/// written to rather than repaired.
 #[test]
 #[ignore = "takes minutes"]
 fn every_bit() {
@@ -68,7 +101,7 @@ fn every_bit() {
         let targets: Vec<Target> = volume.targets.iter().filter(is_wanted).copied().collect();
         let flips = match (bit, &targets[..]) {
             (Some(bit), &[target]) => {
-                let went = volume.flip(target, bit as usize);
+                let went = struck(&volume, target, bit as usize);
                 tally.lock().expect("no thread panics").count(
                     &volume,
                     &[(target, Damage::Flipped)],

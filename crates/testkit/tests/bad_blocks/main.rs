@@ -176,6 +176,7 @@ fn groups_that_once_cost_files() {
         ("plain, crashed", 11004184), // a bit of an entry in the SIT's journal, and the block of the NAT
         ("tree-no-inline", 11003029), // a directory without a block for its first two entries
         ("plain", 230000810),         // a superblock that calls a user's file one of quotas
+        ("plain", 700004558), // one copy of it that calls an inode one of quotas whose number is out of range
         ("deltas, worked on, crashed", 300003750), // a node with the number of a file that was fsynced since
         ("tree-no-inline", 300000254), // a directory without inode, whose only block cannot be read, made a file
         ("tree-sections", 310000576),  // the same of one whose first block cannot be read

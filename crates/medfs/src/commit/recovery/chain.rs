@@ -25,8 +25,9 @@ use super::errors::bad_node;
 use super::gap::{Gap, Met, nodes_behind, refsynced_behind};
 use super::records::{PlacedRecord, Records};
 use crate::error::{Error, Result};
+use medfs_format::limits::NAME_LEN;
 use medfs_format::log_gap::{End, FEW, SEGMENT};
-use medfs_format::node::footer;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::nvram::{Base, Home, PartOf, RawPart, Tag};
 use medfs_format::removed::RemovedName;
 use medfs_format::seal::SealedLog;
@@ -338,7 +339,7 @@ impl Chain {
             return self.add_shared(store, addr, block);
         }
         let is_inode = f.nid.get() == f.ino.get() && f.node_offset() == 0;
-        let (ino, fsync, at) = (f.ino.get(), f.is_fsync(), self.links.len());
+        let (ino, fsync, at) = (f.ino.get(), f.is_of_fsync(), self.links.len());
         if fsync && f.node_offset() == 0 && !is_inode && geo.is_nid(ino) {
             self.contradictory.push((addr, f.nid.get(), ino));
             return Ok(());
@@ -348,13 +349,26 @@ impl Chain {
             if !geo.is_nid(ino) || ino == geo.root_ino || !geo.is_nid(f.nid.get()) {
                 return Err(bad_node(addr, "ino", format!("node {} of inode {}", f.nid, f.ino)));
             }
+            let is_named = is_inode && (f.is_dentry() || self.has_lost_its_mark(store, ino, block));
             let file = self.files.entry(ino).or_default();
             file.last_fsync = Some(at);
-            if is_inode && f.is_dentry() {
+            if is_named {
                 file.is_named_at(at);
             }
         }
         Ok(())
+    }
+
+    /// Whether an inode that was fsynced without the dentry mark had it: the first one of a file that the checkpoint
+    /// does not know has.
+    fn has_lost_its_mark(&self, store: &Store, ino: Ino, block: &Block) -> bool {
+        let inode: &RawInode = block.view();
+        let is_first = self.files.get(&ino).is_none_or(|file| file.first_dentry.is_none());
+        is_first
+            && inode.i_links.get() > 0
+            && store.geo.is_nid(inode.i_pino.get())
+            && (1..=NAME_LEN).contains(&(inode.i_namelen.get() as usize))
+            && store.nat.peek(&store.io, ino).is_ok_and(|entry| entry.addr == NULL_ADDR)
     }
 
     /// Takes up the entries of a shared record node.

@@ -1,0 +1,148 @@
+//! What was fsynced behind a checkpoint: where nothing is left of the newest checkpoint but the nodes behind it, and
+//! where a bit of a node of the log flipped that no checksum covers.
+
+use crate::common::META;
+use crate::medium::{checked, opened, repaired};
+use medfs::{FileKind, Files, ManualClock, MountOptions, NewFile, PastDamage, Timestamp, Volume};
+use medfs_device::{BlockDevice, MemDevice, read_block};
+use medfs_format::checkpoint::RawCheckpoint;
+use medfs_format::footer::CP_VER_AT;
+use medfs_format::superblock::RawSuperblock;
+use medfs_format::{Block, Geometry};
+use medfs_fsck::{Code, Options, repair_without_names};
+use medfs_testkit::images::{DELTAS, formatted};
+use std::sync::Arc;
+
+fn geometry(dev: &MemDevice) -> Geometry {
+    RawSuperblock::in_block(&read_block(dev, 0).expect("memory")).validate().expect("a volume")
+}
+
+/// New files in the root directory, each fsynced.
+fn fsync_new(v: &Volume, names: &[&str]) {
+    let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+    for name in names {
+        let ino = v.create(v.root(), name.as_bytes(), &new).expect("create").ino;
+        v.write(ino, 0, &content(name)).expect("write");
+        v.fsync(ino, false).expect("fsync");
+        v.release(ino, 1);
+    }
+}
+
+fn content(name: &str) -> Vec<u8> {
+    name.as_bytes().repeat(9000)
+}
+
+fn has_files(v: &Volume, names: &[&str]) -> Result<(), String> {
+    for name in names {
+        let ino = v.lookup(v.root(), name.as_bytes()).map_err(|e| format!("{name}: {e}"))?.ino;
+        let mut read = vec![0; content(name).len()];
+        v.read(ino, 0, &mut read).map_err(|e| format!("{name}: {e}"))?;
+        if read != content(name) {
+            return Err(format!("{name} has other content"));
+        }
+    }
+    Ok(())
+}
+
+fn read_only(dev: &MemDevice) -> Volume {
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let clock = ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 });
+    Volume::open(Arc::new(dev.snapshot()), options, Arc::new(clock)).expect("it opens to be read")
+}
+
+/// The blocks of the newest pack's two headers.
+fn headers_of_newest(dev: &MemDevice) -> [u64; 2] {
+    let g = geometry(dev);
+    let head = |pack: usize| {
+        let block = read_block(dev, g.cp_pack(pack).into()).expect("memory");
+        let header = RawCheckpoint::in_block(&block);
+        (header.checkpoint_ver.get(), u64::from(header.cp_pack_total_block_count.get()))
+    };
+    let pack = usize::from(head(1).0 > head(0).0);
+    let start = u64::from(g.cp_pack(pack));
+    [start, start + head(pack).1 - 1]
+}
+
+#[test]
+fn a_newest_checkpoint_without_headers_is_told_by_the_nodes_behind_it() {
+    for features in ["", DELTAS] {
+        // An unmount's pack is longer than the next one in its place, and leaves a header behind that one.
+        let dev = Arc::new(formatted(128, features).snapshot());
+        for names in [["a1", "a2"], ["b1", "b2"]] {
+            let v = opened(dev.clone());
+            fsync_new(&v, &names);
+            v.close().expect("closed");
+        }
+        let v = opened(dev.clone());
+        fsync_new(&v, &["c1", "c2"]);
+        v.sync().expect("a checkpoint");
+        fsync_new(&v, &["d1", "d2"]);
+        let crashed = dev.snapshot();
+        drop(v);
+        for damage in [Block([0x5A; 4096]), Block::ZERO] {
+            let dev = crashed.snapshot();
+            for header in headers_of_newest(&crashed) {
+                dev.write(header, &[&damage], META).expect("memory");
+            }
+            let found = checked(&dev);
+            assert!(found.has(Code::CheckpointOlder) && found.asks_for_repair(), "{:?}", found.findings);
+            let v = Volume::open(
+                Arc::new(dev.snapshot()),
+                MountOptions::default(),
+                Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 })),
+            );
+            assert!(v.is_err_and(|e| e.to_string().contains("destroyed")), "nothing is made final");
+            has_files(&read_only(&dev), &["a1", "a2", "b1", "b2", "c1", "c2"]).expect("as of the one before");
+            // A salvage finds the inodes of those that have no name yet.
+            let bared = repair_without_names(&dev, &Options::default(), &mut |_| {}).expect("memory");
+            assert!(bared.reckoned);
+            let v = read_only(&dev);
+            let unnamed = PastDamage::of(&v)
+                .inodes(v.root())
+                .filter_map(|ino| v.getattr(ino.ok()?).ok())
+                .filter(|attr| attr.size == 18_000);
+            assert_eq!(unnamed.count(), 8, "{:?}", bared.before.findings);
+            // And a repair of what has no checkpoint at all puts them back.
+            repaired(&dev);
+            has_files(&opened(Arc::new(dev)), &["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
+                .expect("all");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_footer_of_a_node_of_a_log_without_checksums_costs_no_new_file() {
+    let dev = Arc::new(formatted(128, "").snapshot());
+    let v = opened(dev.clone());
+    fsync_new(&v, &["before"]);
+    v.sync().expect("a checkpoint");
+    let names = ["before", "first", "second", "third"];
+    fsync_new(&v, &names[1..]);
+    let crashed = dev.snapshot();
+    drop(v);
+    let v = read_only(&crashed);
+    let second = v.lookup(v.root(), b"second").expect("there").ino;
+    let at = (0..crashed.block_count())
+        .find(|&block| {
+            let block = read_block(&crashed, block).expect("memory");
+            let f = medfs_format::node::footer(&block);
+            (f.nid.get(), f.ino.get()) == (second, second) && f.is_fsync() && f.is_dentry()
+        })
+        .expect("the node");
+    // The marks of fsync and name, and the version of the checkpoint.
+    let bits = [CP_VER_AT * 8 - 31, CP_VER_AT * 8 - 30].into_iter().chain(CP_VER_AT * 8..CP_VER_AT * 8 + 64);
+    for bit in bits {
+        let dev = crashed.snapshot();
+        let mut block = read_block(&dev, at).expect("memory");
+        block.0[bit / 8] ^= 1 << (bit % 8);
+        dev.write(at, &[&block], META).expect("memory");
+        has_files(&read_only(&dev), &names).unwrap_or_else(|e| panic!("bit {bit}: {e}"));
+        repaired(&dev);
+        let dev = Arc::new(dev);
+        let v = opened(dev.clone());
+        has_files(&v, &names).unwrap_or_else(|e| panic!("bit {bit}, repaired: {e}"));
+        v.close().expect("closed");
+        drop(v);
+        assert_eq!(checked(&*dev).findings, [], "bit {bit}");
+    }
+}
