@@ -75,7 +75,8 @@ fn a_copy_into_a_damaged_volume_is_warned_of() {
     let image = image.display();
     assert!(text.starts_with(&format!("medfs put: warning: {image} has ")), "{text}");
     assert!(
-        text.ends_with(&format!(": 'medfs fsck {image}' lists them\n")) && text.lines().count() == 1,
+        text.ends_with(&format!(": 'medfs fsck {image}' lists them; copy its files before you use it\n"))
+            && text.lines().count() == 1,
         "{text}"
     );
     medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(1);
