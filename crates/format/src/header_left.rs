@@ -140,16 +140,16 @@ pub fn was_followed<E>(
     Ok(false)
 }
 
-/// Whether the checkpoint behind that of a header with this checksum was complete: in a log of nodes, behind those that
-/// were written after this one, is a node that was written after the next. Nodes name a checkpoint only when it is
-/// complete, and the versions of a volume begin anywhere: none of an earlier volume is the next.
+/// Whether a checkpoint behind that of a header with this checksum was complete: in a log of nodes, behind those that
+/// were written after this one, is a node that was written after a newer one. Nodes name a checkpoint only when it is
+/// complete, and the versions of a volume begin anywhere: none of an earlier volume is one of the next.
 pub fn was_succeeded<E>(
     g: &Geometry,
     header: &RawCheckpoint,
     crc: u32,
     read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
 ) -> Result<bool, E> {
-    let (chain, next) = (ChainVersion::of(header, crc), header.checkpoint_ver.get().wrapping_add(1) as u32);
+    let (chain, version) = (ChainVersion::of(header, crc), header.checkpoint_ver.get() as u32);
     for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
         let (segno, offset) = header.curseg(log as usize);
         let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
@@ -169,7 +169,8 @@ pub fn was_succeeded<E>(
             let f = footer(&block);
             let is_node =
                 f.nid.get() < g.max_nid() && g.is_nid(f.ino.get()) && g.in_main(f.next_blkaddr.get());
-            if is_node && f.cp_ver.get() as u32 == next {
+            let ahead = (f.cp_ver.get() as u32).wrapping_sub(version);
+            if is_node && (1..MOST_VERSIONS_AHEAD).contains(&ahead.into()) {
                 return Ok(true);
             }
         }

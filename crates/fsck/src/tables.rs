@@ -3,14 +3,15 @@
 //! SIT and NAT are written to the copy that is not in force and take effect with the checkpoint.
 
 use crate::finding::{Code, Findings, counted};
-use crate::image::is_nat_blank;
+use crate::image::{Image, is_nat_blank};
 use crate::judgement::Judgement;
+use crate::names::{inode_name, own_name};
 use crate::pack::Counts;
 use crate::reach::Links;
 use crate::space::Kind;
 use medfs_device::Cause;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
-use medfs_format::node::RawInode;
+use medfs_format::node::{RawInode, footer};
 use medfs_format::sit::{self, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, test_bit};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::io;
@@ -93,13 +94,8 @@ impl Tables<'_, '_> {
                 if entry.block_addr.get() == NULL_ADDR {
                     free = free.or(Some(nid));
                 } else if !self.space.nid_reached(nid) {
-                    self.findings.add(
-                        Code::NatUnreachable,
-                        format!(
-                            "node {nid} of inode {} (block {}) is not in use by any file",
-                            entry.ino, entry.block_addr
-                        ),
-                    );
+                    let text = unreachable(&mut self.image, nid, entry)?;
+                    self.findings.add(Code::NatUnreachable, text);
                     let version = entry.version.wrapping_add(1);
                     *entry = RawNatEntry { version, ..RawNatEntry::default() };
                     changed = true;
@@ -339,4 +335,24 @@ fn only_in(map: &[u8; VALID_MAP_SIZE], other: &[u8; VALID_MAP_SIZE], start: Bloc
     let differing = map.iter().zip(other).enumerate().filter(|(_, (byte, other))| *byte & !*other != 0);
     let bits = differing.flat_map(|(at, _)| 8 * at..8 * (at + 1));
     bits.filter(|&i| test_bit(map, i) && !test_bit(other, i)).map(|i| start + i as u32).collect()
+}
+
+/// That no file leads to a node of the NAT: a file without a name, by the one that its inode says.
+fn unreachable(image: &mut Image<'_>, nid: Nid, entry: &RawNatEntry) -> io::Result<String> {
+    let (ino, addr) = (entry.ino.get(), entry.block_addr.get());
+    let what = format!("node {nid} of inode {ino} (block {addr})");
+    if !image.g.in_main(addr) {
+        return Ok(format!("{what} is not in use by any file"));
+    }
+    let block = image.cache.get(addr)?;
+    if footer(block).nid.get() != nid {
+        return Ok(format!("{what} is lost: that block is another one's"));
+    }
+    let inode: &RawInode = block.view();
+    Ok(match own_name(inode) {
+        Some([_, ..]) if nid == ino => {
+            format!("{} (block {addr}) is in no directory", inode_name(ino, inode))
+        }
+        _ => format!("{what} is not in use by any file"),
+    })
 }
