@@ -48,20 +48,42 @@ impl InUse {
         Some(InUse(all))
     }
 
-    /// Whether it is what a checkpoint counts: its nodes, and no more blocks, as it counts those that are reserved
-    /// alone among them; and whether the segments of the logs are of their types.
-    fn is_counted_by(&self, header: &RawCheckpoint) -> bool {
-        let sum =
-            |all: &mut dyn Iterator<Item = &(u16, u8)>| all.map(|(count, _)| u64::from(*count)).sum::<u64>();
-        let nodes = sum(&mut self.0.iter().filter(|(_, of)| *of >= Log::HotNode as u8));
+    /// Nodes in use.
+    fn nodes(&self) -> u64 {
+        let of_nodes = self.0.iter().filter(|(_, of)| *of >= Log::HotNode as u8);
+        of_nodes.map(|(count, _)| u64::from(*count)).sum()
+    }
+
+    /// Blocks in use.
+    fn blocks(&self) -> u64 {
+        self.0.iter().map(|(count, _)| u64::from(*count)).sum()
+    }
+
+    /// Segments without blocks in use, but for those of the logs.
+    fn free_segments(&self, header: &RawCheckpoint) -> u32 {
+        let is_log =
+            |segno: usize| Log::ALL.iter().any(|log| header.curseg(*log as usize).0 as usize == segno);
+        self.0.iter().enumerate().filter(|(segno, (count, _))| *count == 0 && !is_log(*segno)).count() as u32
+    }
+
+    /// Whether it is what a checkpoint counts: its nodes, its free segments, and no more blocks, as it counts those
+    /// that are reserved alone among them; and whether the segments of the logs are of their types.
+    fn is_counted_by(&self, header: &RawCheckpoint, geo: &Geometry) -> bool {
         let is_typed = |log: &Log| {
             let (segno, _) = header.curseg(*log as usize);
             self.0.get(segno as usize).is_none_or(|(_, of)| *of == *log as u8)
         };
-        nodes == u64::from(header.valid_node_count.get())
-            && sum(&mut self.0.iter()) <= header.valid_block_count.get()
+        let is_free = !counts_segments(geo) || self.free_segments(header) == header.free_segment_count.get();
+        self.nodes() == u64::from(header.valid_node_count.get())
+            && self.blocks() <= header.valid_block_count.get()
+            && is_free
             && Log::ALL.iter().all(is_typed)
     }
+}
+
+/// Whether the free segments that a checkpoint counts are all of them: `mkfs.f2fs` leaves some out of larger sections.
+fn counts_segments(geo: &Geometry) -> bool {
+    geo.segs_per_sec == 1 && geo.secs_per_zone == 1
 }
 
 /// What a journal is judged by.
@@ -77,6 +99,27 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
+    /// `Corrupt` where the SIT calls blocks free that the checkpoint counts: what is written would go over them. The
+    /// kernel's mount reads all of the SIT, too. What cannot be read of it counts as in use anyway.
+    pub(crate) fn check_sit(&self, journal: &RawJournal) -> Result<()> {
+        let Ok(Some(counts)) = InUse::read(self.io, self.geo, self.sit_bitmap).map(|all| all.with(journal))
+        else {
+            return Ok(());
+        };
+        let header = self.header;
+        let (nodes, counted) = (counts.nodes(), u64::from(header.valid_node_count.get()));
+        let (free, counted_free) = (counts.free_segments(header), header.free_segment_count.get());
+        let (field, what) = match nodes < counted {
+            true => ("valid_node_count", format!("{counted}, and {nodes} are in use by the SIT")),
+            false if counts_segments(self.geo) && free > counted_free => {
+                ("free_segment_count", format!("{counted_free}, and {free} are free by the SIT"))
+            }
+            false => return Ok(()),
+        };
+        let what = format!("{what}: it has lost blocks in use, and writing would go over them");
+        Err(FormatError::corrupt(Structure::Checkpoint, header.checkpoint_ver.get(), field, what).into())
+    }
+
     /// The journal of the SIT as it was before a bit of its count flipped; `None` where nothing says that one did.
     pub(crate) fn turned_sit(&self, journal: &RawJournal) -> Option<RawJournal> {
         let places = journal.sit_places();
@@ -133,7 +176,7 @@ impl Around<'_> {
 
     /// Whether the checkpoint counts what is in use with a journal of the SIT.
     fn are_counted(&self, counts: &InUse, journal: &RawJournal) -> bool {
-        counts.with(journal).is_some_and(|counts| counts.is_counted_by(self.header))
+        counts.with(journal).is_some_and(|counts| counts.is_counted_by(self.header, self.geo))
     }
 
     /// Whether an entry of the NAT's journal is in force, as its block and that in the table tell; `None` where they do

@@ -255,8 +255,9 @@ fn tables(
     let around = Around { io, geo, sit_bitmap: &sit_bitmap, header, is_own };
     let turned = around.turned_sit(&sit_journal);
     journals::settle(&mut sit_journal, turned, "n_sits", read_only)?;
-    if read_only {
-        pack::leave_wrong_sit(geo, &mut sit_journal);
+    match read_only {
+        true => pack::leave_wrong_sit(geo, &mut sit_journal),
+        false => around.check_sit(&sit_journal)?,
     }
     let kbytes_at_mount = match pack.has_node_summaries() {
         true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),

@@ -5,6 +5,7 @@ use super::*;
 use crate::observe::compare_inode;
 use medfs::{Files, NewFile};
 use medfs_format::summary::JOURNAL_SIZE;
+use rand::SeedableRng;
 use std::ops::Range;
 
 /// Bytes that a program writes to such a volume: enough for each log to hand out blocks.
@@ -14,13 +15,24 @@ impl Volume {
     /// Mounts a copy with one bit flipped, writes to it, unmounts and repairs it; whether the mount was refused. What
     /// the user is told of, as an error of reading or writing, is no failure.
     pub fn mount_flipped(&self, target: Target, bit: usize) -> Result<bool, Failure> {
-        let dev = Arc::new(self.flipped(target, bit));
+        self.used(target, &|| self.flipped(target, bit))
+    }
+
+    /// The same of a block of zeros.
+    pub fn mount_zeroed(&self, target: Target) -> Result<bool, Failure> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(0);
+        let damaged = self.damaged(&[(target, Damage::Zeroed)], &mut rng).inner().snapshot();
+        self.used(target, &|| FaultDevice::new(damaged.snapshot(), 0))
+    }
+
+    fn used(&self, target: Target, damaged: &dyn Fn() -> FaultDevice<MemDevice>) -> Result<bool, Failure> {
+        let dev = Arc::new(damaged());
         let is_refused = match guarded(|| Ok(self.mounted(target, &dev))) {
             Ok(went) => went?,
             Err(e) => return fail("panic", e),
         };
         if !is_refused {
-            let unused = Self::repaired(&Arc::new(self.flipped(target, bit)), &BTreeSet::new())?;
+            let unused = Self::repaired(&Arc::new(damaged()), &BTreeSet::new())?;
             let used = Self::repaired(&dev, &BTreeSet::new())?;
             self.compare_files(&used, "used and repaired", &|ino| self.is_in(&unused, ino))?;
         }

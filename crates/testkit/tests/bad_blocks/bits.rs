@@ -1,12 +1,12 @@
 //! One flipped bit and no other damage: bit by bit of what is in use of each block. `every_block` flips one bit of
 //! a block, which seldom is one of those that a file hangs on.
 
-use crate::volumes::{kinds, made, of_deltas};
+use crate::volumes::{kinds, made, of_deltas, worked_on};
 use crate::{Tally, by_all_processors};
 use medfs_testkit::bad_blocks::{Damage, Failure, Part, Target, Volume};
 use medfs_testkit::delta_volume::shared_volume;
 use medfs_testkit::fuzz::{sample_seed, variable};
-use medfs_testkit::images::FEATURE_SETS;
+use medfs_testkit::images::{DELTAS, FEATURE_SETS};
 use rand::SeedableRng;
 use rand::seq::IteratorRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -79,6 +79,21 @@ fn a_mount_finds_the_flipped_bit_of_a_journal_s_count() {
     }
     tally.print();
     assert_eq!(tally.failures(), 0);
+}
+
+/// Zeros in place of a block of the SIT, over whose blocks a mount would write, are found by it.
+#[test]
+fn a_mount_finds_a_lost_block_of_the_sit() {
+    let (mut tally, mut refused) = (Tally::default(), 0);
+    for features in [DELTAS, FEATURE_SETS[1]] {
+        let volume = Volume::new(features, worked_on(features), &[]);
+        for target in volume.targets.iter().filter(|target| target.part == Part::Sit) {
+            let went = volume.mount_zeroed(*target).map(|is_refused| refused += u32::from(is_refused));
+            tally.count(&volume, &[(*target, Damage::Zeroed)], went, 0);
+        }
+    }
+    tally.print();
+    assert!(tally.failures() == 0 && refused >= 1, "{refused} mounts were refused");
 }
 
 /// Each bit in use of the blocks of every volume, or `MEDFS_BITS` of each block. `MEDFS_VOLUME` is a part of the name
