@@ -163,17 +163,13 @@ pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<
                 exit::sentence(&error.into())
             )
         }
-        _ if error.is_not_found() => {
-            let why = PastDamage::of(volume).unrecovered().into_iter().find(|(ino, _)| ino.is_none());
-            let error = exit::sentence(&error.into());
-            match why {
-                Some((_, why)) => {
-                    anyhow::anyhow!("{error}; {why}; {} also looks for what is newer", salvage(image))
-                }
-                None => anyhow::anyhow!("{error}"),
+        _ => match PastDamage::of(volume).unrecovered().into_iter().find(|(ino, _)| ino.is_none()) {
+            Some((_, why)) if error.is_not_found() => {
+                let error = exit::sentence(&error.into());
+                anyhow::anyhow!("{error}; {why}; {} also looks for what is newer", salvage(image))
             }
-        }
-        _ => error.into(),
+            _ => error.into(),
+        },
     })
 }
 

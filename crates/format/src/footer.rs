@@ -23,7 +23,8 @@ pub struct RawNodeFooter {
 const _: () = assert!(size_of::<RawNodeFooter>() == 24);
 
 /// Byte of a node block at which the version of the checkpoint stands.
-pub const CP_VER_AT: usize = BLOCK_SIZE - size_of::<RawNodeFooter>() + 12;
+pub const CP_VER_AT: usize =
+    BLOCK_SIZE - size_of::<RawNodeFooter>() + std::mem::offset_of!(RawNodeFooter, cp_ver);
 
 const COLD_BIT: u32 = 1;
 const FSYNC_BIT: u32 = 2;

@@ -4,8 +4,9 @@
 use super::*;
 use crate::observe::compare_inode;
 use medfs::{Files, NewFile};
-use medfs_format::summary::JOURNAL_SIZE;
+use medfs_format::summary::{JOURNAL_SIZE, RawSummaryBlock};
 use rand::SeedableRng;
+use std::mem::offset_of;
 use std::ops::Range;
 
 /// Bytes that a program writes to such a volume: enough for each log to hand out blocks.
@@ -82,8 +83,8 @@ impl Volume {
         let at = |block: usize, byte: usize| (pack[block], byte * 8..byte * 8 + 16);
         match header.flags().contains(CpFlags::COMPACT_SUM) {
             true => vec![at(first, 0), at(first, JOURNAL_SIZE)],
-            // Behind the entries of a summary block: in that of the hot data log, and in that of the cold one.
-            false => vec![at(first, 512 * 7), at(first + 2, 512 * 7)],
+            // In the summary block of the hot data log, and in that of the cold one.
+            false => [first, first + 2].map(|block| at(block, offset_of!(RawSummaryBlock, journal))).into(),
         }
     }
 }
