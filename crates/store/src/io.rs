@@ -123,6 +123,20 @@ impl Io {
         Ok(read?)
     }
 
+    /// Reads blocks at any addresses, neighbours together; `None` for each that cannot be read.
+    pub(crate) fn read_scattered(&self, addrs: &[BlockAddr]) -> Vec<Option<Box<Block>>> {
+        let mut all = Vec::with_capacity(addrs.len());
+        for run in runs(addrs, |&addr| addr) {
+            let mut blocks: Vec<Box<Block>> = run.iter().map(|_| Block::boxed()).collect();
+            let mut places: Vec<&mut Block> = blocks.iter_mut().map(|block| &mut **block).collect();
+            match self.read_into(run[0], &mut places) {
+                Ok(()) => all.extend(blocks.into_iter().map(Some)),
+                Err(_) => all.extend(run.iter().map(|&addr| self.read(addr).ok())),
+            }
+        }
+        all
+    }
+
     /// Writes neighbouring blocks. A failure makes the volume read-only.
     pub fn write(&self, addr: BlockAddr, blocks: &[&Block], tag: WriteTag) -> Result<()> {
         if self.failed() {

@@ -82,7 +82,7 @@ impl InUse {
 }
 
 /// Whether the free segments that a checkpoint counts are all of them: `mkfs.f2fs` leaves some out of larger sections.
-fn counts_segments(geo: &Geometry) -> bool {
+pub(crate) fn counts_segments(geo: &Geometry) -> bool {
     geo.segs_per_sec == 1 && geo.secs_per_zone == 1
 }
 
@@ -99,27 +99,6 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// `Corrupt` where the SIT calls blocks free that the checkpoint counts: what is written would go over them. The
-    /// kernel's mount reads all of the SIT, too. What cannot be read of it counts as in use anyway.
-    pub(crate) fn check_sit(&self, journal: &RawJournal) -> Result<()> {
-        let Ok(Some(counts)) = InUse::read(self.io, self.geo, self.sit_bitmap).map(|all| all.with(journal))
-        else {
-            return Ok(());
-        };
-        let header = self.header;
-        let (nodes, counted) = (counts.nodes(), u64::from(header.valid_node_count.get()));
-        let (free, counted_free) = (counts.free_segments(header), header.free_segment_count.get());
-        let (field, what) = match nodes < counted {
-            true => ("valid_node_count", format!("{counted}, and {nodes} are in use by the SIT")),
-            false if counts_segments(self.geo) && free > counted_free => {
-                ("free_segment_count", format!("{counted_free}, and {free} are free by the SIT"))
-            }
-            false => return Ok(()),
-        };
-        let what = format!("{what}: it has lost blocks in use, and writing would go over them");
-        Err(FormatError::corrupt(Structure::Checkpoint, header.checkpoint_ver.get(), field, what).into())
-    }
-
     /// The journal of the SIT as it was before a bit of its count flipped; `None` where nothing says that one did.
     pub(crate) fn turned_sit(&self, journal: &RawJournal) -> Option<RawJournal> {
         let places = journal.sit_places();

@@ -255,9 +255,8 @@ fn tables(
     let around = Around { io, geo, sit_bitmap: &sit_bitmap, header, is_own };
     let turned = around.turned_sit(&sit_journal);
     journals::settle(&mut sit_journal, turned, "n_sits", read_only)?;
-    match read_only {
-        true => pack::leave_wrong_sit(geo, &mut sit_journal),
-        false => around.check_sit(&sit_journal)?,
+    if read_only {
+        pack::leave_wrong_sit(geo, &mut sit_journal);
     }
     let kbytes_at_mount = match pack.has_node_summaries() {
         true => cursegs[Log::HotNode as usize].summary.journal.extra_info().kbytes_written.get(),
@@ -274,6 +273,9 @@ fn tables(
     };
     let alloc_mode = options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo));
     let mut segs = Segments::new(io, geo, at_mount, (alloc_mode, options.scatter))?;
+    if !read_only {
+        segs.check_counts(io, header)?;
+    }
     let next_free = header.next_free_nid.get();
     let table = Nat::new(geo, nat_bitmap.clone(), &RawJournal::EMPTY, next_free)?;
     let turned = around.turned_nat(&nat_journal, (&sit_journal, &table, &mut segs));
@@ -282,5 +284,8 @@ fn tables(
         pack::leave_wrong_nat(geo, &mut nat_journal, pack);
     }
     let nat = Nat::new(geo, nat_bitmap, &nat_journal, next_free)?;
+    if !read_only {
+        nat.check_count(io, header)?;
+    }
     Ok((nat, segs, kbytes_at_mount, nat_journal))
 }

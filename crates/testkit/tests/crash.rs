@@ -122,8 +122,8 @@ fn some_states_of_nvram() {
     let mut counts = Counts::default();
     for options in ON_NVRAM {
         let some =
-            Setup { max_states: 60, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
-        let short: Vec<_> = seq1().into_iter().step_by(61).chain(seq2(3).into_iter().take(5)).collect();
+            Setup { max_states: 30, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
+        let short: Vec<_> = seq1().into_iter().step_by(121).chain(seq2(3).into_iter().take(3)).collect();
         for (what, workloads) in [
             ("short", short),
             ("little updates", on_small_updates(5, 40)),

@@ -1,11 +1,11 @@
-//! A volume with a flipped bit that is mounted to be written to, without a check: it is refused, or it shows what was
+//! A damaged volume that is mounted to be written to, without a check: it is refused, or it shows what was
 //! there. What is written then costs no file that a repair would have kept.
 
 use super::*;
 use crate::observe::compare_inode;
 use medfs::{Files, NewFile};
+use medfs_format::nat::{RawNatBlock, RawNatEntry};
 use medfs_format::summary::{JOURNAL_SIZE, RawSummaryBlock};
-use rand::SeedableRng;
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -19,11 +19,32 @@ impl Volume {
         self.used(target, &|| self.flipped(target, bit))
     }
 
-    /// The same of a block of zeros.
-    pub fn mount_zeroed(&self, target: Target) -> Result<bool, Failure> {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(0);
-        let damaged = self.damaged(&[(target, Damage::Zeroed)], &mut rng).inner().snapshot();
-        self.used(target, &|| FaultDevice::new(damaged.snapshot(), 0))
+    /// The same of a block that is damaged in one of the ways, by bits that come from `rng`.
+    pub fn mount_damaged(
+        &self,
+        target: Target,
+        damage: Damage,
+        rng: &Xoshiro256PlusPlus,
+    ) -> Result<bool, Failure> {
+        self.used(target, &|| self.damaged(&[(target, damage)], &mut rng.clone()))
+    }
+
+    /// The same with zeros for one entry of a NAT block: the node's address is lost, and its number seems free.
+    pub fn mount_without_entry(&self, target: Target, place: usize) -> Result<bool, Failure> {
+        self.used(target, &|| {
+            let mut block = self.block(target.block);
+            block.view_mut::<RawNatBlock>().entries[place] = RawNatEntry::default();
+            let dev = FaultDevice::new(self.dev.snapshot(), 0);
+            dev.inner().write(target.block, &[&block], META).expect("memory");
+            dev
+        })
+    }
+
+    /// The places of a NAT block's entries that lead to nodes.
+    pub fn entries_in_use(&self, target: Target) -> Vec<usize> {
+        let block = self.block(target.block);
+        let entries = block.view::<RawNatBlock>().entries.iter().enumerate();
+        entries.filter(|(_, entry)| entry.block_addr.get() > 1).map(|(place, _)| place).collect()
     }
 
     fn used(&self, target: Target, damaged: &dyn Fn() -> FaultDevice<MemDevice>) -> Result<bool, Failure> {

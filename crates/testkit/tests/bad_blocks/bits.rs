@@ -88,12 +88,36 @@ fn a_mount_finds_a_lost_block_of_the_sit() {
     for features in [DELTAS, FEATURE_SETS[1]] {
         let volume = Volume::new(features, worked_on(features), &[]);
         for target in volume.targets.iter().filter(|target| target.part == Part::Sit) {
-            let went = volume.mount_zeroed(*target).map(|is_refused| refused += u32::from(is_refused));
+            let rng = Xoshiro256PlusPlus::seed_from_u64(0);
+            let went = volume
+                .mount_damaged(*target, Damage::Zeroed, &rng)
+                .map(|is_refused| refused += u32::from(is_refused));
             tally.count(&volume, &[(*target, Damage::Zeroed)], went, 0);
         }
     }
     tally.print();
     assert!(tally.failures() == 0 && refused >= 1, "{refused} mounts were refused");
+}
+
+/// Zeros in place of a block of the NAT, or of one entry, some of them: its number would be given to a new file.
+#[test]
+fn a_mount_finds_lost_entries_of_the_nat() {
+    let (mut tally, mut refused) = (Tally::default(), 0);
+    for features in [DELTAS, FEATURE_SETS[1]] {
+        let volume = Volume::new(features, worked_on(features), &[]);
+        for target in volume.targets.iter().filter(|target| target.part == Part::Nat).copied() {
+            let mut count = |went: Result<bool, Failure>, place: usize| {
+                let went = went.map(|is_refused| refused += u32::from(is_refused));
+                tally.count(&volume, &[(target, Damage::Zeroed)], went, place as u64);
+            };
+            let rng = Xoshiro256PlusPlus::seed_from_u64(0);
+            count(volume.mount_damaged(target, Damage::Zeroed, &rng), 0);
+            let places = volume.entries_in_use(target).into_iter().skip(sample_seed() as usize % 19);
+            places.step_by(19).for_each(|place| count(volume.mount_without_entry(target, place), place));
+        }
+    }
+    tally.print();
+    assert!(tally.failures() == 0 && refused >= 10, "{refused} mounts were refused");
 }
 
 /// Each bit in use of the blocks of every volume, or `MEDFS_BITS` of each block. `MEDFS_VOLUME` is a part of the name

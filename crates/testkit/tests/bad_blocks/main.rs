@@ -107,6 +107,13 @@ fn bring(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut
     tally.count(volume, &hits, volume.rescue(&hits, &mut rng), seed);
 }
 
+/// The same, but the volume is mounted and written to without a check.
+fn mount(volume: &Volume, target: Target, damage: Damage, seed: u64, tally: &mut Tally) {
+    let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ target.block);
+    let went = volume.mount_damaged(target, damage, &rng).map(drop);
+    tally.count(volume, &[(target, damage)], went, seed);
+}
+
 /// Some blocks of each part of some volumes.
 #[test]
 fn some_blocks() {
@@ -394,14 +401,18 @@ fn nothing_is_told_of_sound_volumes() {
 }
 
 /// Every block of every volume. `MEDFS_VOLUME` is a part of the name of those wanted, `MEDFS_BLOCK` the
-/// block, `MEDFS_DAMAGE` one of 0 to 6; `MEDFS_RESCUE` brings files off them instead of repairing them;
-/// `MEDFS_BLOCKS` takes that many of each part.
+/// block, `MEDFS_DAMAGE` one of 0 to 6; `MEDFS_RESCUE` brings files off them instead of repairing them,
+/// and `MEDFS_MOUNT` mounts them and writes to them first; `MEDFS_BLOCKS` takes that many of each part.
 #[test]
 #[ignore = "takes minutes"]
 fn every_block() {
     let seed = sample_seed();
     let wanted = std::env::var("MEDFS_VOLUME").unwrap_or_default();
-    let rescue = variable("MEDFS_RESCUE").is_some();
+    let how = match (variable("MEDFS_RESCUE"), variable("MEDFS_MOUNT")) {
+        (Some(_), _) => bring,
+        (None, Some(_)) => mount,
+        (None, None) => one,
+    };
     let (block, most, damage) = (variable("MEDFS_BLOCK"), variable("MEDFS_BLOCKS"), variable("MEDFS_DAMAGE"));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
@@ -424,7 +435,6 @@ fn every_block() {
                 continue;
             }
             for one_damage in Damage::ALL.into_iter().filter(|d| damage.is_none_or(|n| *d as u64 == n)) {
-                let how = if rescue { bring } else { one };
                 how(&volume, target, one_damage, seed, &mut tally);
                 runs += 1;
             }
