@@ -167,6 +167,20 @@ impl Heads<'_, '_> {
         Ok(recorded(&mut self.image, first, Kind::Data)?.is_some_and(|sum| sum.nid.get() == other))
     }
 
+    /// Takes an inode that no entry names for lost, where its first sector is erased and blocks or nodes of its file
+    /// tell more than it does; whether it did.
+    pub(crate) fn forget_headless(&mut self, ino: Ino) -> io::Result<bool> {
+        let addr = self.image.nat(ino)?.block_addr.get();
+        if !self.image.g.in_main(addr) || self.image.blank.contains(&ino) {
+            return Ok(false);
+        }
+        // As it is on the volume: who reads it to keep it guesses a head.
+        let block = self.image.cache.get(addr)?;
+        let footer = footer(block);
+        let is_headless = (footer.nid.get(), footer.ino.get()) == (ino, ino) && has_blank_head(block.view());
+        Ok(is_headless && self.is_lost_without_head(ino)?)
+    }
+
     /// Takes an inode without a head for lost, where blocks or nodes of its file tell more than it does.
     fn is_lost_without_head(&mut self, ino: Ino) -> io::Result<bool> {
         self.forget_inode(ino);

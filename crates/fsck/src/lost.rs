@@ -9,6 +9,7 @@
 
 use crate::entries::{lead_entry_to, remove_entry};
 use crate::entry_walk::{is_found, leads_nowhere, note_lost};
+use crate::head::Heads;
 use crate::names::{is_encrypted, is_opaque, own_name};
 use crate::reach::{Claim, Entry, Verdict, Via};
 use crate::slices::Nids;
@@ -166,6 +167,9 @@ impl Walker<'_, '_> {
         self.unreached(|w, nid| {
             if w.orphans.contains(&nid) {
                 return Ok(());
+            }
+            if Heads(w).forget_headless(nid)? {
+                return Ok(()); // it is made again from what is left
             }
             let claim = w.claim_of(nid)?;
             // A directory of that number may be made anew.

@@ -346,7 +346,8 @@ fn unreachable(image: &mut Image<'_>, nid: Nid, entry: &RawNatEntry) -> io::Resu
     }
     let block = image.cache.get(addr)?;
     if footer(block).nid.get() != nid {
-        return Ok(format!("{what} is lost: that block is another one's"));
+        let is = if medfs_format::dentry::is_blank(block) { "zeros" } else { "another one's" };
+        return Ok(format!("{what} is lost: that block is {is}"));
     }
     let inode: &RawInode = block.view();
     Ok(match own_name(inode) {

@@ -12,6 +12,7 @@
 //! without it.
 //! Kernel counterpart: `dir.c` and the directory half of `inline.c`.
 
+mod erased;
 mod listing;
 mod tests;
 
@@ -20,14 +21,14 @@ use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::types::DirEntry;
+pub(crate) use erased::{erased, of_erased};
 use listing::list;
 use medfs_format::dentry::{
-    Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank,
-    slots_for,
+    Area, AreaLayout, DENTRIES_PER_BLOCK, Entry, MAX_DEPTH, bucket_blocks, bucket_start, buckets, slots_for,
 };
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
+use medfs_format::{BLOCK_SIZE, Block, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use medfs_store::Dirty;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -454,13 +455,15 @@ impl<'a> Dir<'a> {
         Ok(None)
     }
 
-    /// What is wrong with a block of a directory that is zeros on the device.
+    /// What is wrong with a block of a directory that has lost its entries on the device.
     fn blank(self, state: &InodeState, page: u64, block: &Block) -> Result<Option<Error>> {
-        if !is_blank(block) || state.pages.is_dirty(page) {
+        if state.pages.is_dirty(page) {
             return Ok(None);
         }
+        let Some(what) = erased(page, block) else { return Ok(None) };
         let slot = self.find_slot(self.dir, page)?;
-        Ok(slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr)).map(zeros))
+        let addr = slot.map(|slot| slot.addr()).filter(|&addr| is_block(addr));
+        Ok(addr.map(|addr| of_erased(addr, what)))
     }
 
     /// `.` and `..` of a directory whose inode says that a repair found no room for them, from a position on.
@@ -479,12 +482,6 @@ impl<'a> Dir<'a> {
         }
         Ok(dots)
     }
-}
-
-/// The error of a directory's block that is zeros.
-pub(crate) fn zeros(addr: BlockAddr) -> Error {
-    let what = "all zeros, which no block of a directory is";
-    FormatError::corrupt(Structure::Dentry, addr, "dentry_bitmap", what).into()
 }
 
 /// What is logged of a directory with damage.

@@ -357,7 +357,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
         );
         let expected = MountOptions {
             read_only: true,
@@ -402,7 +402,12 @@ mod tests {
             compress: CompressOptions::default(),
             active_logs: 6,
             durability: DurabilityMode::Posix,
-            loss: LossBounds { age: Duration::from_secs(5), bytes: 1 << 20, fsyncs: Some(9) },
+            loss: LossBounds {
+                age: Duration::from_secs(5),
+                bytes: 1 << 20,
+                fsyncs: Some(9),
+                holdup: Some(Duration::from_millis(400)),
+            },
             commit_policy: CommitPolicy {
                 which: DurabilityPolicy::Tpl,
                 points: 9,
@@ -435,7 +440,11 @@ mod tests {
                 cross_file_deltas: Some(true),
                 inline_threshold: expected.inline_threshold,
                 delta: Some(DeltaMode::Full),
-                loss: LossBounds { fsyncs: expected.loss.fsyncs, ..LossBounds::default() },
+                loss: LossBounds {
+                    fsyncs: expected.loss.fsyncs,
+                    holdup: expected.loss.holdup,
+                    ..LossBounds::default()
+                },
                 dirsync: true,
                 ..Default::default()
             }

@@ -10,7 +10,7 @@
 mod oddities;
 mod owners;
 
-use crate::dir::zeros;
+use crate::dir::{erased, of_erased};
 use crate::error::{Error, Posix, Result};
 use crate::map::count::count_blocks;
 use crate::map::inode::{Inode, InodeState};
@@ -18,7 +18,7 @@ use crate::map::node_tree::{Slot, read_nid, span, subtree};
 use crate::tree::Tree;
 use crate::types::{DirEntry, FileKind};
 use crate::volume::Volume;
-use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, is_blank, slots_for};
+use medfs_format::dentry::{Area, AreaLayout, DENTRIES_PER_BLOCK, slots_for};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{Advise, FileFlags};
 use medfs_format::path::NodePath;
@@ -304,10 +304,12 @@ impl<'v> PastDamage<'v> {
             return Ok(Some((Vec::new(), page + 1)));
         }
         match self.tree.read_page(dir, &state, page) {
-            Ok(block) if is_block(slot.addr()) && is_blank(&block) => {
-                lost(page..page + 1, zeros(slot.addr()))
-            }
             Ok(block) => {
+                if is_block(slot.addr())
+                    && let Some(what) = erased(page, &block)
+                {
+                    return lost(page..page + 1, of_erased(slot.addr(), what));
+                }
                 let area = Area::new(AreaLayout::BLOCK, &block.0[..]);
                 Ok(Some((entries(&area, page, dir.ino, is_opaque(dir)), page + 1)))
             }

@@ -137,12 +137,13 @@ impl Store {
         }
         let mut pack = pack::read_pack(&io, &geo)?;
         pack::check_pack_flags(&pack.header, options.read_only)?;
-        let (nat, segs, kbytes_at_mount, nat_journal) =
+        let (nat, mut segs, kbytes_at_mount, nat_journal) =
             tables(&io, &geo, &options, &mut pack, sb.is_delta_volume())?;
         if pack.alone && pack.older.is_none() {
             pack.older = pack::counts_too_few(&io, &geo, &nat, &pack.header);
         }
         if !options.read_only {
+            check_tables(&io, &pack, (&nat, &mut segs))?;
             pack::make_whole(&io, &pack)?;
         }
         let header = pack.header;
@@ -232,6 +233,16 @@ impl Store {
     }
 }
 
+/// `Corrupt` where writing would go over what the tables of a volume have lost. Of an older checkpoint is told as such,
+/// and nothing is written.
+fn check_tables(io: &Io, pack: &Pack, (nat, segs): (&Nat, &mut Segments)) -> Result<()> {
+    if pack.older.is_some() {
+        return Ok(());
+    }
+    segment::counted::check(segs, io, &pack.header)?;
+    nat.check_count(io, &pack.header, segs)
+}
+
 /// NAT and segments as a pack describes them, the KiB written before its unmount, and the journal of the NAT.
 fn tables(
     io: &Io,
@@ -273,9 +284,6 @@ fn tables(
     };
     let alloc_mode = options.alloc_mode.unwrap_or(Store::default_alloc_mode(geo));
     let mut segs = Segments::new(io, geo, at_mount, (alloc_mode, options.scatter))?;
-    if !read_only {
-        segs.check_counts(io, header)?;
-    }
     let next_free = header.next_free_nid.get();
     let table = Nat::new(geo, nat_bitmap.clone(), &RawJournal::EMPTY, next_free)?;
     let turned = around.turned_nat(&nat_journal, (&sit_journal, &table, &mut segs));
@@ -284,8 +292,5 @@ fn tables(
         pack::leave_wrong_nat(geo, &mut nat_journal, pack);
     }
     let nat = Nat::new(geo, nat_bitmap, &nat_journal, next_free)?;
-    if !read_only {
-        nat.check_count(io, header)?;
-    }
     Ok((nat, segs, kbytes_at_mount, nat_journal))
 }

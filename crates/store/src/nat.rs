@@ -6,11 +6,12 @@
 //! Locks: one mutex, a leaf but for the device; it is not held while a NAT block is read.
 //! Kernel counterpart: `node.c`, NAT cache and free nid management.
 
+mod counted;
+
 use crate::cache::{Cache, HashMap, cache};
 use crate::error::Result;
 use crate::io::Io;
 use crate::ranks;
-use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
 use medfs_format::sit::{flip_bit, test_bit};
 use medfs_format::summary::{NAT_JOURNAL_ENTRIES, RawJournal, RawNatJournalEntry};
@@ -27,10 +28,6 @@ use zerocopy::little_endian::U32;
 const MAX_CLEAN: usize = 1 << 16;
 /// NAT blocks kept in memory: 4 MiB, for the nodes of half a million files.
 const MAX_BLOCKS: usize = 1024;
-/// Blocks of the table that a mount counts at most: 32 MiB, for 3.7 million numbers.
-const MOST_COUNTED: u32 = 8192;
-/// NAT blocks read in one go where they are counted.
-const READ_AHEAD: u32 = 64;
 /// Free nids gathered in one go.
 const FREE_TARGET: usize = 2048;
 
@@ -197,55 +194,6 @@ impl Nat {
 
     fn block_addr(&self, state: &State, index: u32) -> BlockAddr {
         self.geo.nat_block(index, test_bit(&state.bitmap, index as usize))
-    }
-
-    /// `Corrupt` where fewer nodes have an entry than the checkpoint counts: the numbers of the others would be given to new
-    /// files. The table is read from its start until all are found. What cannot be read of it is given to nobody, so
-    /// that it counts as in use; so does what lies behind the first [`MOST_COUNTED`] blocks.
-    pub(crate) fn check_count(&self, io: &Io, header: &RawCheckpoint) -> Result<()> {
-        let (blocks, counted) = (self.geo.nat_blocks(), u64::from(header.valid_node_count.get()));
-        let mut found = 0;
-        for first in (0..blocks.min(MOST_COUNTED)).step_by(READ_AHEAD as usize) {
-            found += self.most_used(io, first..(first + READ_AHEAD).min(blocks));
-            if found >= counted {
-                return Ok(());
-            }
-        }
-        if blocks > MOST_COUNTED {
-            return Ok(());
-        }
-        let what = format!(
-            "{counted}, and {found} have an entry in the NAT: it has lost nodes, and new files would get their numbers"
-        );
-        Err(FormatError::corrupt(
-            Structure::Checkpoint,
-            header.checkpoint_ver.get(),
-            "valid_node_count",
-            what,
-        )
-        .into())
-    }
-
-    /// Nodes with an entry in these blocks, all where a block cannot be read.
-    fn most_used(&self, io: &Io, blocks: Range<u32>) -> u64 {
-        let state = self.state.lock();
-        let addrs: Vec<BlockAddr> = blocks.clone().map(|index| self.block_addr(&state, index)).collect();
-        drop(state);
-        let read = io.read_scattered(&addrs);
-        let state = self.state.lock();
-        let is_used = |nid: Nid, raw: &RawNatEntry| match state.cache.get(&nid) {
-            _ if nid < self.geo.root_ino => false,
-            Some(known) => is_block(known.addr),
-            None => is_block(raw.block_addr.get()),
-        };
-        let used = |(index, block): (u32, &Option<Box<Block>>)| match block {
-            Some(block) => {
-                let entries = (index * ENTRIES_PER_BLOCK as u32..).zip(&block.view::<RawNatBlock>().entries);
-                entries.filter(|(nid, raw)| is_used(*nid, raw)).count()
-            }
-            None => ENTRIES_PER_BLOCK,
-        };
-        blocks.zip(&read).map(used).sum::<usize>() as u64
     }
 
     /// Records where a node now is. `fsync_mark` says that the block written is an inode with the mark.

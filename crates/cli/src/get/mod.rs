@@ -75,7 +75,8 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         let text = "--salvage takes one directory to copy everything to, and no paths of the volume";
         return Err(Coded::new(exit::USAGE, text).into());
     }
-    target::image_first("get", &args.image, &args.paths, exit::USAGE)?;
+    let command = if args.recursive { "get -r" } else { "get" };
+    target::image_first(command, &args.image, &args.paths, exit::USAGE)?;
     if !args.salvage && sources.is_empty() {
         return Err(Coded::new(exit::USAGE, without_destination(args, destination)).into());
     }
@@ -288,7 +289,10 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     if faults > 0 {
         let check = hint(format_args!("medfs fsck {}{}", damaged::map_option(), quote::path(&args.image)));
         // A check does not look into what another file system was made over.
+        let is_cut_short = salvage::whole_length(device.clone()).missing() > 0;
         let lists = match target::explain_nothing_to_check(&*device, &args.image) {
+            // Of an image that was cut short it finds that first.
+            Ok(()) if is_cut_short => String::new(),
             Ok(()) => format!(": {check} lists them"),
             Err(_) => String::new(),
         };

@@ -183,6 +183,7 @@ impl<'a> Report<'a> {
         self.count("fsyncs deferred so far", "adaptive.fsyncs_deferred", "");
         self.count("commits, by age", "adaptive.commits_by_age", "durability_age");
         self.count("  by bytes", "adaptive.commits_by_bytes", "durability_bytes; a write waited");
+        self.some("  by holdup", "adaptive.commits_by_holdup", "holdup; a write or fsync waited");
         self.count("  by fsyncs", "adaptive.commits_by_fsyncs", "durability_fsyncs; an fsync waited");
         self.count("  for room", "adaptive.commits_for_room", "nearly full; an fsync waited");
         self.some("  by the tradeoff", "adaptive.commits_by_tradeoff", "durability_policy=tpl");

@@ -13,6 +13,7 @@ mod boot;
 mod claims;
 mod damaged;
 mod ends;
+mod erased;
 mod files;
 mod first_hour;
 mod flash;

@@ -7,11 +7,14 @@
 //!
 //! Within the bounds the option `durability_policy` says when ([`super::chooser`]); a bound beats it.
 //!
+//! With `holdup=` what is dirty stays as little as the device writes in that time ([`super::holdup`]).
+//!
 //! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
 //! a bound began. Locks: `open` is a leaf.
 
 use crate::commit::chooser::{Chooser, PageCounts};
 use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
+use crate::commit::holdup::Holdup;
 use crate::commit::policy::tradeoff::End;
 use crate::map::inode::Scope;
 use crate::options::{CommitPolicy, LossBounds};
@@ -39,6 +42,10 @@ pub struct AdaptiveStats {
     pub commits_by_age: u64,
     /// Commits that a change waited for, as too much was not durable.
     pub commits_by_bytes: u64,
+    /// Commits that a change waited for, as more would not be written within `holdup`.
+    pub commits_by_holdup: u64,
+    /// Bytes of changed pages that a commit writes within `holdup`, as measured; `None` without that option.
+    pub holdup_bytes: Option<u64>,
     /// Commits that an fsync waited for, as too many had been put off.
     pub commits_by_fsyncs: u64,
     /// Commits that an fsync waited for, as the volume was nearly full.
@@ -74,6 +81,9 @@ struct Open {
     /// fsyncs that returned.
     fsyncs: u64,
     chooser: Chooser,
+    holdup: Option<Holdup>,
+    /// When the commit under way began, and the bytes of dirty pages then.
+    committing: Option<(Duration, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +91,7 @@ struct Counters {
     deferred: AtomicU64,
     by_age: AtomicU64,
     by_bytes: AtomicU64,
+    by_holdup: AtomicU64,
     by_fsyncs: AtomicU64,
     for_room: AtomicU64,
     by_tradeoff: AtomicU64,
@@ -94,7 +105,8 @@ fn count(counter: &AtomicU64) {
 
 impl Adaptive {
     pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy) -> Adaptive {
-        let open = Open { since: None, fsyncs: 0, chooser: Chooser::new(policy) };
+        let holdup = bounds.holdup.map(Holdup::new);
+        let open = Open { since: None, fsyncs: 0, chooser: Chooser::new(policy), holdup, committing: None };
         Adaptive { bounds, open: Mutex::new(open), counters: Counters::default() }
     }
 
@@ -121,6 +133,9 @@ impl Durability for Adaptive {
         let mut open = self.open.lock();
         let cause = match room {
             Room::Tight => &self.counters.for_room,
+            Room::Enough if open.holdup.as_ref().is_some_and(|holdup| holdup.bytes() == 0) => {
+                &self.counters.by_holdup
+            }
             Room::Enough if self.bounds.fsyncs.is_some_and(|most| open.fsyncs >= most) => {
                 &self.counters.by_fsyncs
             }
@@ -135,13 +150,19 @@ impl Durability for Adaptive {
     }
 
     fn on_change(&self, now: Duration, pages: PageCounts) -> bool {
-        let chosen = {
+        let (chosen, held) = {
             let mut open = self.open.lock();
             open.since.get_or_insert(now);
-            open.chooser.on_change(now, pages)
+            let held = open.holdup.as_ref().map_or(u64::MAX, Holdup::bytes);
+            (open.chooser.on_change(now, pages), held)
         };
-        if pages.dirty * BLOCK_SIZE as u64 >= self.bounds.bytes {
+        let dirty = pages.dirty * BLOCK_SIZE as u64;
+        if dirty >= self.bounds.bytes {
             count(&self.counters.by_bytes);
+            return true;
+        }
+        if dirty > 0 && dirty >= held {
+            count(&self.counters.by_holdup);
             return true;
         }
         if chosen {
@@ -163,8 +184,17 @@ impl Durability for Adaptive {
         end.inspect(|&end| self.count_end(end)).is_some()
     }
 
-    fn checkpointed(&self) {
+    fn checkpointing(&self, now: Duration, dirty_bytes: u64) {
+        self.open.lock().committing = Some((now, dirty_bytes));
+    }
+
+    fn checkpointed(&self, now: Duration) {
         let mut open = self.open.lock();
+        if let Some((began, bytes)) = open.committing.take()
+            && let Some(holdup) = &mut open.holdup
+        {
+            holdup.note(bytes, now.saturating_sub(began));
+        }
         (open.since, open.fsyncs) = (None, 0);
         open.chooser.committed();
     }
@@ -181,6 +211,8 @@ impl Durability for Adaptive {
             fsyncs_deferred: get(&counters.deferred),
             commits_by_age: get(&counters.by_age),
             commits_by_bytes: get(&counters.by_bytes),
+            commits_by_holdup: get(&counters.by_holdup),
+            holdup_bytes: open.holdup.as_ref().map(Holdup::bytes),
             commits_by_fsyncs: get(&counters.by_fsyncs),
             commits_for_room: get(&counters.for_room),
             commits_by_tradeoff: get(&counters.by_tradeoff),
@@ -204,7 +236,7 @@ mod tests {
     }
 
     fn within(age: u64, bytes: u64, fsyncs: Option<u64>) -> Adaptive {
-        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs }, &CommitPolicy::default())
+        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs, holdup: None }, &CommitPolicy::default())
     }
 
     fn dirty(pages: u64) -> PageCounts {
@@ -217,7 +249,7 @@ mod tests {
         assert!(!policy.on_change(second(100), dirty(1)) && !policy.on_change(second(120), dirty(2)));
         assert!(!policy.is_due(second(128)));
         assert!(policy.is_due(second(129)));
-        policy.checkpointed();
+        policy.checkpointed(second(129));
         assert!(
             !policy.is_due(second(140)),
             "what was changed since is not seen to be older than this moment"
@@ -230,7 +262,7 @@ mod tests {
         let policy = within(30, 1 << 20, Some(2));
         let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough)).collect();
         assert_eq!(plans, [SyncPlan::Later, SyncPlan::Later, SyncPlan::Now]);
-        policy.checkpointed();
+        policy.checkpointed(second(129));
         assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
         let stats = policy.stats(second(1), 0).unwrap();
         assert_eq!((stats.fsyncs_waiting, stats.fsyncs_deferred, stats.commits_by_fsyncs), (1, 3, 1));
@@ -242,5 +274,19 @@ mod tests {
         assert!(!policy.on_change(second(1), dirty(255)));
         assert!(policy.on_change(second(1), dirty(256)));
         assert_eq!(policy.on_fsync(FILE, Room::Tight), SyncPlan::Now);
+    }
+
+    #[test]
+    fn a_device_that_is_too_slow_for_the_holdup_puts_nothing_off() {
+        let bounds = LossBounds { holdup: Some(second(1)), ..LossBounds::default() };
+        let policy = Adaptive::new(bounds, &CommitPolicy::default());
+        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
+        assert!(!policy.on_change(second(1), dirty(63)) && policy.on_change(second(1), dirty(64)));
+        policy.checkpointing(second(1), 64 << 12);
+        policy.checkpointed(second(3));
+        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Now);
+        assert!(policy.on_change(second(3), dirty(1)) && !policy.on_change(second(3), dirty(0)));
+        let stats = policy.stats(second(3), 0).unwrap();
+        assert_eq!((stats.commits_by_holdup, stats.holdup_bytes), (3, Some(0)));
     }
 }

@@ -123,6 +123,7 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
         nothing_left(tree);
         return Ok(());
     }
+    tree.above.checkpointing();
     let result = write_content(tree).and_then(|()| write_pack(tree, &mut cp, unmount));
     match &result {
         // Pages and nodes that had a place are where they are said to be, and the last checkpoint counts as before.

@@ -79,8 +79,11 @@ pub(crate) trait Durability: Send + Sync {
         false
     }
 
+    /// The whole volume begins to be made durable, with so many bytes of dirty pages.
+    fn checkpointing(&self, _now: Duration, _dirty_bytes: u64) {}
+
     /// The whole volume is durable.
-    fn checkpointed(&self) {}
+    fn checkpointed(&self, _now: Duration) {}
 
     /// What waits, and what was committed why; `None` where nothing ever waits.
     fn stats(&self, _now: Duration, _dirty_bytes: u64) -> Option<AdaptiveStats> {

@@ -352,10 +352,16 @@ impl MakeDurable for FromBelow {
         CheckpointSink.now(&self.commit()?.tree)
     }
 
+    fn checkpointing(&self) {
+        if let Ok(commit) = self.commit() {
+            commit.ways.durability.checkpointing(commit.clock.monotonic(), commit.pages.dirty_bytes());
+        }
+    }
+
     fn checkpointed(&self) {
         if let Ok(commit) = self.commit() {
             commit.ways.sink.checkpointed(&commit.tree);
-            commit.ways.durability.checkpointed();
+            commit.ways.durability.checkpointed(commit.clock.monotonic());
         }
     }
 

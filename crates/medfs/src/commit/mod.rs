@@ -17,6 +17,7 @@ pub(crate) mod durability;
 pub(crate) mod flush;
 pub(crate) mod fsync;
 pub(crate) mod group_commit;
+mod holdup;
 pub(crate) mod name_journal;
 pub(crate) mod nvram;
 pub mod policy;

@@ -28,6 +28,9 @@ pub(crate) trait MakeDurable: Send + Sync {
     /// checkpoint are served by one that starts after they came.
     fn checkpoint(&self) -> Result<()>;
 
+    /// A checkpoint begins, with no operation under way.
+    fn checkpointing(&self);
+
     /// A checkpoint is durable.
     fn checkpointed(&self);
 
@@ -85,6 +88,12 @@ impl Above {
 
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.durable()?.checkpoint()
+    }
+
+    pub(crate) fn checkpointing(&self) {
+        if let Ok(durable) = self.durable() {
+            durable.checkpointing();
+        }
     }
 
     pub(crate) fn checkpointed(&self) {

@@ -54,6 +54,8 @@ impl MakeDurable for Durable {
         Ok(())
     }
 
+    fn checkpointing(&self) {}
+
     fn checkpointed(&self) {
         self.0.note("checkpointed");
     }

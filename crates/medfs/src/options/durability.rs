@@ -31,11 +31,13 @@ pub struct LossBounds {
     pub bytes: u64,
     /// fsyncs that have returned (`durability_fsyncs=N`); `None`: any number.
     pub fsyncs: Option<u64>,
+    /// What the device writes in this time, as measured (`holdup=TIME`); `None`: that is no bound.
+    pub holdup: Option<Duration>,
 }
 
 impl Default for LossBounds {
     fn default() -> LossBounds {
-        LossBounds { age: Duration::from_secs(30), bytes: 16 << 20, fsyncs: None }
+        LossBounds { age: Duration::from_secs(30), bytes: 16 << 20, fsyncs: None, holdup: None }
     }
 }
 
@@ -122,6 +124,17 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         help: "With durability=adaptive, the most fsyncs that have returned but are not durable yet.",
         set: |o, value| number(value).filter(|n| *n > 0).map(|n| o.loss.fsyncs = Some(n)).is_some(),
         show: |o| o.loss.fsyncs.map(|n| n.to_string()).into_iter().collect(),
+    },
+    MountOption {
+        name: "holdup",
+        form: Value("TIME"),
+        accepts: TIME,
+        default: "no bound",
+        help: "With durability=adaptive, how long the machine runs on when its power fails, as with a capacitor or a battery: no more is changed and not durable than the device writes in that time, as its commits are measured. Whoever watches the power tells of it by SIGPWR or 'medfs power low'.",
+        set: |o, value| {
+            time(value).filter(|time| !time.is_zero()).map(|time| o.loss.holdup = Some(time)).is_some()
+        },
+        show: |o| o.loss.holdup.map(show_time).into_iter().collect(),
     },
     choice!(
         "durability_policy",

@@ -14,10 +14,8 @@ use crate::map::inode::{Inode, InodeState};
 use crate::map::xattr_area::XattrArea;
 use crate::stats::Counters;
 use crate::tree::Tree;
-use crate::tree::name_journal::recorded_name;
 use medfs_format::Ino;
 use medfs_format::node::{FileKind, Inline};
-use medfs_store::Dirty;
 use std::sync::Arc;
 
 impl Tree {
@@ -97,14 +95,12 @@ impl Tree {
 
     fn free_orphan_at_mount(&self, ino: Ino) -> Result<()> {
         match self.inode(ino) {
-            Ok(inode) if inode.nlink() != 0 && has_its_name(self, &inode) => {
+            // A flipped bit may name another file, and this one need not be under the name that it records.
+            Ok(inode) if inode.nlink() != 0 => {
                 keep_in_use(self, ino);
                 self.inodes.release(ino, 1);
             }
             Ok(inode) => {
-                if inode.nlink() != 0 {
-                    self.edit(&inode, Dirty::Full, |r| r.i_links = 0.into());
-                }
                 self.free_inode(&inode)?;
                 Counters::add(&self.counters.orphans_freed, 1);
             }
@@ -135,16 +131,6 @@ impl Tree {
         self.profiles.forget(inode.ino);
         Ok(())
     }
-}
-
-/// Whether the last name that an inode was given leads to it: a flipped bit made it an orphan. Takes a hold if so.
-fn has_its_name(tree: &Tree, inode: &Inode) -> bool {
-    let (dir, name) = recorded_name(inode);
-    let Ok(found) = tree.lookup(dir, &name) else { return false };
-    if found.ino != inode.ino {
-        tree.inodes.release(found.ino, 1);
-    }
-    found.ino == inode.ino
 }
 
 /// Whether the address slots of an inode hold addresses, and not inline content or a device number.

@@ -1,9 +1,11 @@
 //! `durability=adaptive`: what bounds bring about, what stays synchronous, and what a failure means.
 
 use crate::common::*;
-use medfs::{FileFlags, Files, ManualClock, MountOptions, Posix, Volume};
+use medfs::{Clock, FileFlags, Files, ManualClock, MountOptions, Posix, Volume};
 use medfs_device::fault::{Effect, Fault, Kind};
-use medfs_device::{FaultDevice, MemDevice};
+use medfs_device::{BlockDevice, FaultDevice, MemDevice, WriteTag};
+use medfs_format::Block;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -187,4 +189,64 @@ fn a_fixed_interval_and_a_fixed_staleness_commit() {
         }
     }
     assert_eq!(v.stats().adaptive.unwrap().commits_by_staleness, 2);
+}
+
+/// A device at a pace: each block and each flush takes its time, by the clock of the test.
+struct Paced {
+    inner: MemDevice,
+    clock: Arc<ManualClock>,
+    block: Duration,
+    flush: Duration,
+}
+
+impl BlockDevice for Paced {
+    fn block_count(&self) -> u64 {
+        self.inner.block_count()
+    }
+    fn read(&self, addr: u64, blocks: &mut [&mut Block]) -> io::Result<()> {
+        self.inner.read(addr, blocks)
+    }
+    fn write(&self, addr: u64, blocks: &[&Block], tag: WriteTag) -> io::Result<()> {
+        self.clock.advance(self.block * blocks.len() as u32);
+        self.inner.write(addr, blocks, tag)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.clock.advance(self.flush);
+        self.inner.flush()
+    }
+    fn discard(&self, addr: u64, count: u64) -> io::Result<()> {
+        self.inner.discard(addr, count)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// Whenever the power fails, what is dirty then is durable within the time that a buffer of energy lasts. A faster
+/// device may have more of it.
+#[test]
+fn no_more_is_dirty_than_is_written_within_the_holdup() {
+    let mut allowed = Vec::new();
+    for micros in [4000, 1000] {
+        let clock = Arc::new(ManualClock::new(START));
+        let (block, flush) = (Duration::from_micros(micros), Duration::from_millis(20));
+        let device = Arc::new(Paced { inner: blank_delta(64), clock: clock.clone(), block, flush });
+        let v = open_with(device, "durability=adaptive,durability_age=1000s,holdup=600ms", clock.clone());
+        let a = file(&v, v.root(), "a");
+        for n in 0..4000u64 {
+            write(&v, a, n * 37 % 1500 * PAGE as u64, &noise(n));
+            v.fsync(a, false).unwrap();
+            if n % 611 == 500 {
+                let began = clock.monotonic();
+                v.sync().unwrap();
+                let took = clock.monotonic() - began;
+                // The first commits show how fast the device is.
+                assert!(n < 600 || took <= Duration::from_millis(600), "{took:?} after {n} writes");
+            }
+        }
+        let stats = v.stats().adaptive.unwrap();
+        assert!(stats.commits_by_holdup > 0 && stats.commits_by_bytes == 0, "{stats:?}");
+        allowed.push(stats.holdup_bytes.unwrap());
+    }
+    assert!(allowed[0] > 64 << 10 && allowed[1] > 2 * allowed[0], "{allowed:?}");
 }

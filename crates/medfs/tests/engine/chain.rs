@@ -247,6 +247,9 @@ fn an_fsync_that_fails_leaves_no_gap_before_those_that_follow() {
         let map = |offset: usize| format!("valid_map[{}]", offset / 8);
         change(&*device, &Target::Sit(segno), &map(offset), |b| b & !(0x80 >> (offset % 8))).unwrap();
         change(&*device, &Target::Sit(segno), &map(500), |b| b | 0x80 >> (500 % 8)).unwrap();
+        let other = u64::from(addr) - offset as u64 + 500;
+        change(&*device, &Target::Nat(100), "block_addr", |_| other).unwrap();
+        change(&*device, &Target::Nat(100), "ino", |_| 100).unwrap();
         let v = open_device(&device, "");
         let (a, b) = (at(&v, "a").unwrap().ino, at(&v, "b").unwrap().ino);
         write(&v, a, 0, &[2; 4 * PAGE]);

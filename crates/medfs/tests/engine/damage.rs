@@ -6,8 +6,11 @@ use medfs::{Error, Files, ManualClock, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::{RawCheckpoint, seal};
+use medfs_format::sit::{RawSitBlock, RawSitEntry, VALID_MAP_SIZE};
+use medfs_format::summary::Log;
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::inject::{Target, set};
+use medfs_mkfs::{MkfsOptions, format_volume};
 use std::sync::Arc;
 
 const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
@@ -274,4 +277,60 @@ fn a_volume_whose_compact_summaries_are_zeros_is_only_read() {
         assert!(names(&v, v.root()).len() < 9);
         assert_eq!(device.written(), written, "nothing is written");
     }
+}
+
+/// A closed volume with files of a segment's length, and the first block of its SIT.
+fn with_full_segments(device: MemDevice) -> (MemDevice, u64) {
+    let device = Arc::new(device);
+    let v = open_device(&device, "");
+    for n in 0..16u64 {
+        let f = file(&v, v.root(), &format!("file {n}"));
+        write(&v, f, 0, &vec![n as u8 + 1; 2 << 20]);
+    }
+    v.close().expect("closed");
+    let geo = RawSuperblock::in_block(&read_block(&*device, 0).unwrap()).validate().unwrap();
+    // Which copy of it is in force: the one with more in use.
+    let copies = [false, true].map(|second| u64::from(geo.sit_block(0, second)));
+    let in_use =
+        |addr: &u64| read_block(&*device, *addr).unwrap().0.iter().map(|b| b.count_ones()).sum::<u32>();
+    (device.snapshot(), copies.into_iter().max_by_key(in_use).unwrap())
+}
+
+/// Calls all blocks but those of nodes free in a block of the SIT.
+fn lose_data(device: &MemDevice, sit: u64) {
+    let mut block = read_block(device, sit).unwrap();
+    for entry in &mut block.view_mut::<RawSitBlock>().entries {
+        if entry.seg_type() < Log::HotNode as u8 {
+            *entry = RawSitEntry::new(entry.seg_type(), 0, [0; VALID_MAP_SIZE], 0);
+        }
+    }
+    device.write(sit, &[&block], META).unwrap();
+}
+
+/// Where sections are larger than a segment, free segments are counted too: a lost block of the SIT is seen although
+/// no node lies in its segments.
+#[test]
+fn a_lost_block_of_the_sit_is_seen_with_large_sections() {
+    let device = MemDevice::new(200 * 256);
+    let options = MkfsOptions { segs_per_sec: 2, ..MkfsOptions::new([7; 16], 0) };
+    format_volume(&device, &options).expect("a volume");
+    let (device, sit) = with_full_segments(device);
+    lose_data(&device, sit);
+    let why = refusal(device);
+    assert!(why.contains("free_segment_count"), "{why}");
+}
+
+/// An entry of the SIT that is none is not taken for any number of nodes: that would hide what another block lost.
+#[test]
+fn a_wrong_entry_of_the_sit_hides_no_lost_block() {
+    let (device, sit) = with_full_segments(blank(200, all_features()));
+    lose_data(&device, sit);
+    let geo = RawSuperblock::in_block(&read_block(&device, 0).unwrap()).validate().unwrap();
+    for other in [false, true].map(|second| u64::from(geo.sit_block(1, second))) {
+        let mut block = read_block(&device, other).unwrap();
+        block.view_mut::<RawSitBlock>().entries[30].valid_map[7] ^= 1;
+        device.write(other, &[&block], META).unwrap();
+    }
+    let why = refusal(device);
+    assert!(why.contains("SIT entry 85"), "{why}");
 }

@@ -15,6 +15,7 @@
 //! Kernel counterpart: `segment.c`.
 
 mod alloc;
+pub(crate) mod counted;
 mod earlier;
 mod recover;
 mod reserve;

@@ -4,8 +4,6 @@ use super::Segments;
 use crate::cache::in_drop_order;
 use crate::error::Result;
 use crate::io::Io;
-use crate::journals::counts_segments;
-use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::sit::{
     ENTRIES_PER_BLOCK, RawSitBlock, RawSitEntry, VALID_MAP_SIZE, flip_bit, set_bit, test_bit,
 };
@@ -86,7 +84,7 @@ impl Segments {
     }
 
     /// Reads `count` SIT blocks from `first` on.
-    fn load(&mut self, io: &Io, first: u32, count: u32) -> Result<()> {
+    pub(super) fn load(&mut self, io: &Io, first: u32, count: u32) -> Result<()> {
         let mut blocks: Vec<Block> = vec![Block::ZERO; count as usize];
         let mut at = 0;
         while at < count {
@@ -132,26 +130,6 @@ impl Segments {
             index += READ_AHEAD;
         }
         self.all_known = true;
-    }
-
-    /// `Corrupt` where the SIT calls blocks free that the checkpoint counts: what is written would go over them. The
-    /// kernel's mount reads all of the SIT, too. What cannot be read of it counts as in use.
-    pub(crate) fn check_counts(&mut self, io: &Io, header: &RawCheckpoint) -> Result<()> {
-        self.learn_all(io);
-        let of_nodes = |word: u16| word == super::LOST || (word >> 11) as u8 & 0xf >= Log::HotNode as u8;
-        let in_use = self.known.iter().filter(|&&word| of_nodes(word)).map(|word| u64::from(word & 0x3ff));
-        let (nodes, counted) = (in_use.sum::<u64>(), u64::from(header.valid_node_count.get()));
-        let free = (0..self.geo.segment_count_main).filter(|&segno| self.is_free_known(segno)).count() as u32;
-        let counted_free = header.free_segment_count.get();
-        let (field, what) = match nodes < counted {
-            true => ("valid_node_count", format!("{counted}, and {nodes} are in use by the SIT")),
-            false if counts_segments(&self.geo) && free > counted_free => {
-                ("free_segment_count", format!("{counted_free}, and {free} are free by the SIT"))
-            }
-            false => return Ok(()),
-        };
-        let what = format!("{what}: it has lost blocks in use, and writing would go over them");
-        Err(FormatError::corrupt(Structure::Checkpoint, header.checkpoint_ver.get(), field, what).into())
     }
 
     /// Learns the segments of SIT block `index` and some that follow. Those of a block that cannot be read

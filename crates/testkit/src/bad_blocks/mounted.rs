@@ -2,6 +2,7 @@
 //! there. What is written then costs no file that a repair would have kept.
 
 use super::*;
+use crate::model::{Id, Inode};
 use crate::observe::compare_inode;
 use medfs::{Files, NewFile};
 use medfs_format::nat::{RawNatBlock, RawNatEntry};
@@ -27,6 +28,18 @@ impl Volume {
         rng: &Xoshiro256PlusPlus,
     ) -> Result<bool, Failure> {
         self.used(target, &|| self.damaged(&[(target, damage)], &mut rng.clone()))
+    }
+
+    /// The same of a block of SIT or NAT of which the last write was lost: the checkpoint takes the other copy,
+    /// an older one.
+    pub fn mount_older(&self, target: Target) -> Result<bool, Failure> {
+        self.used(target, &|| {
+            let geo = RawSuperblock::in_block(&self.block(0)).validate().expect("a volume");
+            let other = geo.other_copy(target.block as u32).expect("a block of SIT or NAT");
+            let dev = FaultDevice::new(self.dev.snapshot(), 0);
+            dev.inner().write(target.block, &[&self.block(other.into())], META).expect("memory");
+            dev
+        })
     }
 
     /// The same with zeros for one entry of a NAT block: the node's address is lost, and its number seems free.
@@ -56,7 +69,12 @@ impl Volume {
         if !is_refused {
             let unused = Self::repaired(&Arc::new(damaged()), &BTreeSet::new())?;
             let used = Self::repaired(&dev, &BTreeSet::new())?;
-            self.compare_files(&used, "used and repaired", &|ino| self.is_in(&unused, ino))?;
+            // What a repair knows of a struck file from blocks that are free is overwritten.
+            let is_kept = |id| {
+                let ino = self.shown.inode(id).ino;
+                !self.has_block(ino, target) && self.is_in(&unused, ino)
+            };
+            self.compare_files(&used, "used and repaired", &is_kept)?;
         }
         Ok(is_refused)
     }
@@ -66,24 +84,39 @@ impl Volume {
             return Ok(true);
         };
         if let Ok(shown) = observe(&volume) {
-            // Nothing tells a bit of content from another, nor of an address in a node.
-            let is_struck = |ino| self.own.get(&ino).is_some_and(|own| own.contains(&target.block));
-            self.compare_files(&shown, "mounted", &|ino| !is_struck(ino))?;
+            // Nothing tells a bit of content from another, nor of an address in a node, nor names in a directory.
+            let is_struck = |id| self.ways_of(id).iter().any(|&ino| self.has_block(ino, target));
+            let is_sound = |id| !self.hides_what_was_last(target) && !is_struck(id);
+            self.compare_files(&shown, "mounted", &is_sound)?;
         }
         // What goes wrong here is told.
         let _ = write_to(&volume).and_then(|()| volume.close());
         Ok(false)
     }
 
+    /// Whether a block is one of a file's own.
+    fn has_block(&self, ino: Ino, target: Target) -> bool {
+        self.own.get(&ino).is_some_and(|own| own.contains(&target.block))
+    }
+
+    /// Whether damage to a block looks like power loss, as the end of the fsync log and of a checkpoint does: then what
+    /// came before it is shown.
+    fn hides_what_was_last(&self, target: Target) -> bool {
+        let in_force = self.targets.iter().filter(|target| target.part == Part::Pack(true));
+        target.part == Part::Log || in_force.map(|target| target.block).max() == Some(target.block)
+    }
+
     /// That what was found has all wanted files, with their content.
-    fn compare_files(&self, found: &Model, when: &str, wants: &dyn Fn(Ino) -> bool) -> Result<(), Failure> {
-        let files = self.shown.inodes().filter(|(_, inode)| !inode.is_dir() && wants(inode.ino));
+    fn compare_files(&self, found: &Model, when: &str, wants: &dyn Fn(Id) -> bool) -> Result<(), Failure> {
+        let files = self.shown.inodes().filter(|(id, inode)| !inode.is_dir() && wants(*id));
         for (id, inode) in files {
             let path = self.shown.path_of(id);
             let Some((_, is)) = found.of_ino(inode.ino) else {
                 return fail("lost", format!("{when}: {path} (inode {})", inode.ino));
             };
-            compare_inode(inode, is).or_else(|e| fail("content", format!("{when}: {path}: {e}")))?;
+            // An older part of a directory may name a file once more.
+            let is = Inode { nlink: is.nlink.min(inode.nlink), ..is.clone() };
+            compare_inode(inode, &is).or_else(|e| fail("content", format!("{when}: {path}: {e}")))?;
         }
         Ok(())
     }

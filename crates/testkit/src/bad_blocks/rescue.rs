@@ -321,7 +321,7 @@ impl Volume {
     }
 
     /// The same with the directories of all its names.
-    fn ways_of(&self, id: Id) -> Vec<Ino> {
+    pub(super) fn ways_of(&self, id: Id) -> Vec<Ino> {
         let above = self.shown.names_of(id).iter().flat_map(|(dir, _)| self.way_of(*dir));
         self.way_of(id).into_iter().chain(above).collect()
     }

@@ -120,6 +120,21 @@ fn a_mount_finds_lost_entries_of_the_nat() {
     assert!(tally.failures() == 0 && refused >= 10, "{refused} mounts were refused");
 }
 
+/// An older block of SIT or NAT, as a lost write leaves it, is found by a mount, or costs nothing.
+#[test]
+fn a_mount_finds_an_older_block_of_the_tables() {
+    let (mut tally, mut refused) = (Tally::default(), 0);
+    for features in [DELTAS, FEATURE_SETS[1]] {
+        let volume = Volume::new(features, worked_on(features), &[]);
+        for target in volume.targets.iter().filter(|t| matches!(t.part, Part::Nat | Part::Sit)).copied() {
+            let went = volume.mount_older(target).map(|is_refused| refused += u32::from(is_refused));
+            tally.count(&volume, &[(target, Damage::TornOlder)], went, 0);
+        }
+    }
+    tally.print();
+    assert!(tally.failures() == 0 && refused >= 2, "{refused} mounts were refused");
+}
+
 /// Each bit in use of the blocks of every volume, or `MEDFS_BITS` of each block. `MEDFS_VOLUME` is a part of the name
 /// of the volumes wanted, `MEDFS_PARTS` one of the names of those blocks' parts (`Pack(true)`), `MEDFS_BLOCK` the
 /// block and `MEDFS_BIT` the bit. What a failure calls a seed is the bit. With `MEDFS_MOUNT` the volume is mounted and

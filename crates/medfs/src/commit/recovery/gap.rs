@@ -5,6 +5,7 @@ use super::chain::Chain;
 use super::errors::bad_node;
 use crate::error::{Error, Result};
 use medfs_device::is_behind_end;
+use medfs_format::checkpoint::CpFlags;
 use medfs_format::log_gap::{self, End, LogReader, Sealing, Step};
 use medfs_format::node::{footer, footer_mut};
 use medfs_format::seal::SealedLog;
@@ -45,8 +46,8 @@ impl Chain {
             Ok(block) => self.turned_back(store, addr, block),
             Err(error) => {
                 self.gap = Gap::at(store, addr, &error);
-                // Who meets a gap tells of it.
-                if self.gap.is_none() {
+                // Who meets a gap tells of it, and behind an unmount nothing was fsynced.
+                if self.gap.is_none() && !is_unmounted(store) {
                     tracing::warn!(addr, %error, "the chain of fsynced nodes ends at a block that cannot be read");
                 }
                 return Met::Unreadable;
@@ -183,6 +184,11 @@ fn is_free(store: &Store) -> impl FnMut(SegNo) -> bool + '_ {
     }
 }
 
+/// Whether the checkpoint is that of an unmount.
+fn is_unmounted(store: &Store) -> bool {
+    store.cp.lock().header.flags().contains(CpFlags::UMOUNT)
+}
+
 /// The files of all nodes of the chain that can be read.
 pub(super) fn logged_files(store: &Store) -> log_gap::Files {
     let start = store.segs.lock().next_addr(Log::WarmNode);
@@ -205,7 +211,7 @@ impl Gap {
     /// for the one that was being written when power was lost, or the one to be written next. Where an image was
     /// cut short before it, that cannot be told.
     pub(super) fn at(store: &Store, addr: BlockAddr, error: &Error) -> Option<Gap> {
-        let is_cut_short = matches!(error, Error::Io(error) if is_behind_end(error));
+        let is_cut_short = !is_unmounted(store) && matches!(error, Error::Io(error) if is_behind_end(error));
         let (files, what) = match files_from(store, addr) {
             Some(files) => (files, format!("cannot be read ({error}), and there is more behind it")),
             None if is_cut_short => (log_gap::Files::new(), BEHIND_END.to_owned()),

@@ -1,0 +1,91 @@
+//! `holdup=`: how much may be dirty so that the device writes it before a buffer of energy is empty.
+//!
+//! A commit takes some time whatever is in it (nodes, tables, flushes), and longer the more pages it takes along. Both
+//! are measured at each commit of this mount. Invariants: the slowest of the last commits counts, so that the estimate
+//! errs to the slow side; and no more is allowed than some times what has been measured.
+
+use medfs_format::BLOCK_SIZE;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Commits that are remembered.
+const REMEMBERED: usize = 16;
+/// What may be dirty before a commit was measured, in bytes.
+const UNMEASURED: u64 = 256 << 10;
+/// Commits from this size on tell how long a byte takes.
+const TELLING: u64 = 64 << 10;
+/// How many times the largest measured commit the next one may be.
+const GROWTH: u64 = 4;
+
+/// The time that there is, and how long commits took.
+#[derive(Debug)]
+pub(crate) struct Holdup {
+    time: Duration,
+    /// Bytes of dirty pages, and the time of the commit that took them along.
+    recent: VecDeque<(u64, Duration)>,
+}
+
+impl Holdup {
+    pub(crate) fn new(time: Duration) -> Holdup {
+        Holdup { time, recent: VecDeque::new() }
+    }
+
+    /// A commit that took so many bytes of dirty pages along took this long.
+    pub(crate) fn note(&mut self, bytes: u64, took: Duration) {
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((bytes, took));
+    }
+
+    /// Bytes of dirty pages that a commit writes within the time; 0 where even one without pages takes longer.
+    pub(crate) fn bytes(&self) -> u64 {
+        let Some(fixed) = self.recent.iter().map(|commit| commit.1).min() else { return UNMEASURED };
+        let Some(left) = self.time.checked_sub(fixed) else { return 0 };
+        let telling = || self.recent.iter().filter(|(bytes, _)| *bytes >= TELLING);
+        let largest = telling().map(|commit| commit.0).max().unwrap_or(0);
+        let most = (largest * GROWTH).max(UNMEASURED);
+        let per_block = |&(bytes, took): &(u64, Duration)| {
+            (took - fixed).as_nanos() * BLOCK_SIZE as u128 / u128::from(bytes.max(1))
+        };
+        match telling().map(per_block).max() {
+            None | Some(0) => most,
+            Some(nanos) => {
+                let blocks = left.as_nanos() / nanos;
+                most.min(u64::try_from(blocks * BLOCK_SIZE as u128).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_slowest_commit_counts() {
+        let mut holdup = Holdup::new(millis(500));
+        assert_eq!(holdup.bytes(), UNMEASURED);
+        holdup.note(0, millis(100));
+        // 1 MiB in 200 ms beside the 100 ms that each takes, and 512 KiB in as much.
+        holdup.note(1 << 20, millis(300));
+        assert_eq!(holdup.bytes() >> 10, 2048, "400 ms are left");
+        holdup.note(512 << 10, millis(300));
+        assert_eq!(holdup.bytes() >> 10, 1024);
+    }
+
+    #[test]
+    fn it_grows_step_by_step_and_ends_where_the_time_is_too_short() {
+        let mut holdup = Holdup::new(millis(500));
+        holdup.note(4096, millis(1));
+        assert_eq!(holdup.bytes(), UNMEASURED, "a page tells nothing");
+        holdup.note(UNMEASURED, millis(2));
+        assert_eq!(holdup.bytes(), GROWTH * UNMEASURED, "though there is time for 128 MiB");
+        (0..REMEMBERED).for_each(|_| holdup.note(UNMEASURED, millis(501)));
+        assert_eq!(holdup.bytes(), 0);
+    }
+}
