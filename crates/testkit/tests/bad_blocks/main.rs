@@ -250,6 +250,12 @@ fn groups_that_still_cost_files() {
     strike_known(&[("deltas, worked on, crashed", 210000592)], &Damage::ALL);
 }
 
+#[test]
+#[ignore = "a lost inode, and with it the nodes that tell compact pages from others: the file is too long"]
+fn groups_that_still_make_a_file_too_long() {
+    strike_known(&[("deltas", 901000899)], &[Damage::Unreadable, Damage::Zeroed, Damage::Flipped]);
+}
+
 /// Inodes of links, and of a socket that becomes one, with an older sector.
 #[test]
 fn links_with_an_older_sector_are_given_up() {
