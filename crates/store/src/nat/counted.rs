@@ -55,6 +55,7 @@ impl Nat {
                     }
                     None => ENTRIES_PER_BLOCK,
                 } as u64;
+                segs.shrink();
             }
             if found >= counted {
                 return Ok(());

@@ -360,7 +360,7 @@ impl Segments {
     }
 
     /// Drops SIT pages that equal their block on disk (or the journal), down to a bound.
-    fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.sit.len() <= MAX_CLEAN_PAGES {
             return;
         }
