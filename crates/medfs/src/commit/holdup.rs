@@ -23,11 +23,13 @@ pub(crate) struct Holdup {
     time: Duration,
     /// Bytes of dirty pages, and the time of the commit that took them along.
     recent: VecDeque<(u64, Duration)>,
+    /// What they allow, as every change asks.
+    bytes: u64,
 }
 
 impl Holdup {
     pub(crate) fn new(time: Duration) -> Holdup {
-        Holdup { time, recent: VecDeque::new() }
+        Holdup { time, recent: VecDeque::new(), bytes: UNMEASURED }
     }
 
     /// A commit that took so many bytes of dirty pages along took this long.
@@ -36,10 +38,15 @@ impl Holdup {
             self.recent.pop_front();
         }
         self.recent.push_back((bytes, took));
+        self.bytes = self.reckoned();
     }
 
     /// Bytes of dirty pages that a commit writes within the time; 0 where even one without pages takes longer.
     pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn reckoned(&self) -> u64 {
         let Some(fixed) = self.recent.iter().map(|commit| commit.1).min() else { return UNMEASURED };
         let Some(left) = self.time.checked_sub(fixed) else { return 0 };
         let telling = || self.recent.iter().filter(|(bytes, _)| *bytes >= TELLING);
