@@ -50,7 +50,7 @@ fn must_be_clean(what: &str, report: &Report) {
 #[test]
 fn some_states() {
     for features in VOLUMES {
-        let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(features) };
+        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..setup(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(7).chain(seq2(1).into_iter().take(20)).collect();
         must_be_clean(&format!("features [{features}]"), &run(&some, &workloads));
     }
@@ -58,7 +58,7 @@ fn some_states() {
 
 #[test]
 fn some_states_of_deltas() {
-    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("deltas", &run(&some, &on_deltas(3, 60)));
 }
 
@@ -66,7 +66,7 @@ fn some_states_of_deltas() {
 #[test]
 fn some_states_of_clusters() {
     for features in COMPRESSED {
-        let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..setup(features) };
+        let some = Setup { max_states: 350, check_every: 50, nested_every: 100, ..setup(features) };
         must_be_clean(features, &run(&some, &on_deltas(4, 40)));
     }
 }
@@ -86,11 +86,11 @@ fn adaptive(features: &str) -> Setup {
 #[test]
 fn some_states_of_adaptive_durability() {
     for features in VOLUMES {
-        let some = Setup { max_states: 300, check_every: 50, nested_every: 100, ..adaptive(features) };
+        let some = Setup { max_states: 150, check_every: 50, nested_every: 100, ..adaptive(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(31).chain(seq2(2).into_iter().take(20)).collect();
         must_be_clean(&format!("adaptive, features [{features}]"), &run(&some, &workloads));
     }
-    let some = Setup { max_states: 400, check_every: 50, nested_every: 100, ..adaptive(DELTAS) };
+    let some = Setup { max_states: 200, check_every: 50, nested_every: 100, ..adaptive(DELTAS) };
     must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
     must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
     must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
@@ -122,7 +122,7 @@ fn some_states_of_nvram() {
     let mut counts = Counts::default();
     for options in ON_NVRAM {
         let some =
-            Setup { max_states: 30, one_in: 8, check_every: 40, nested_every: 100, ..with_nvram(options) };
+            Setup { max_states: 20, one_in: 12, check_every: 40, nested_every: 100, ..with_nvram(options) };
         let short: Vec<_> = seq1().into_iter().step_by(121).chain(seq2(3).into_iter().take(3)).collect();
         for (what, workloads) in [
             ("short", short),
@@ -170,7 +170,7 @@ fn compressing_pages() -> Setup {
 
 #[test]
 fn some_states_of_compressed_pages() {
-    let some = Setup { max_states: 1500, check_every: 50, nested_every: 100, ..compressing_pages() };
+    let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..compressing_pages() };
     must_be_clean("compressed pages", &run(&some, &on_deltas(6, 60)));
 }
 
@@ -178,20 +178,20 @@ fn some_states_of_compressed_pages() {
 fn some_states_of_databases() {
     for options in ON_DATABASES {
         let mounter = mounter_with(options);
-        let some = Setup { mounter, max_states: 800, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+        let some = Setup { mounter, max_states: 400, check_every: 50, nested_every: 100, ..setup(DELTAS) };
         must_be_clean(&format!("databases, {options}"), &run(&some, &on_databases(4, 60)));
     }
 }
 
 #[test]
 fn some_states_of_replaced_files() {
-    let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 250, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("replaced files", &run(&some, &on_replacements(4, 60)));
 }
 
 #[test]
 fn some_states_of_copied_pages() {
-    let some = Setup { max_states: 1000, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 250, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     let report = run(&some, &on_copies(5, 60));
     println!("interrupted: {:?}", report.interrupted.named());
     assert!(report.interrupted.similar > 0, "{:?}", report.interrupted);
@@ -202,7 +202,7 @@ fn some_states_of_copied_pages() {
 fn some_states_of_files_that_are_cut_off_and_written_anew() {
     for options in ["rw", "delta=inline,in_place=force"] {
         let mounter = mounter_with(options);
-        let some = Setup { max_states: 800, check_every: 50, nested_every: 100, mounter, ..setup(DELTAS) };
+        let some = Setup { max_states: 400, check_every: 50, nested_every: 100, mounter, ..setup(DELTAS) };
         let report = run(&some, &on_rewrites(5, 60));
         assert!(report.interrupted.taken_back > 0, "{:?}", report.interrupted);
         must_be_clean(&format!("files written anew, {options}"), &report);

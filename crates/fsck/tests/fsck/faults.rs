@@ -412,7 +412,7 @@ fn every_fault(options: &[&str], judged: usize) {
 
 #[test]
 fn faults_on_a_volume_with_features() {
-    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum,quota"], 1);
+    every_fault(&["-O", "extra_attr,inode_checksum,lost_found,sb_checksum,quota"], 2);
 }
 
 #[test]

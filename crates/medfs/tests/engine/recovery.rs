@@ -495,7 +495,7 @@ fn a_recovery_that_is_cut_short_is_done_again() {
             volume.fsync(ino, false).unwrap();
         }
         drop(volume);
-        let plan = CrashPlan { exhaustive: 16, samples: 4, seed: 5, ..CrashPlan::default() };
+        let plan = CrashPlan { exhaustive: 8, samples: 3, seed: 5, ..CrashPlan::default() };
         let mut states = 0;
         for state in recorder.recording().states(&plan) {
             let again = Arc::new(state.device());
