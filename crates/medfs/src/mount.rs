@@ -145,6 +145,9 @@ impl Mount {
             }
             tree.damage.note_older_checkpoint(why);
         }
+        if let Some(why) = &tree.store.doubt {
+            tree.damage.note_older_checkpoint(why);
+        }
         tree.orphans()?.into_iter().for_each(|ino| tree.orphans.add_at_mount(ino));
         Ok(tree)
     }

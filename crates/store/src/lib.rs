@@ -107,6 +107,8 @@ pub struct Store {
     pub node_mark: AtomicU64,
     /// Why the checkpoint that the volume was opened with may not be all of the last one that was made.
     pub older: Option<String>,
+    /// Why a volume that is only read may not be shown as it is.
+    pub doubt: Option<String>,
     /// A newer checkpoint without its second header, as power loss leaves it, or damage.
     pub unfinished: Option<u64>,
     /// Seals of the chain, on a volume whose nodes may have them.
@@ -142,10 +144,7 @@ impl Store {
         if pack.alone && pack.older.is_none() {
             pack.older = pack::counts_too_few(&io, &geo, &nat, &pack.header);
         }
-        if !options.read_only {
-            check_tables(&io, &pack, (&nat, &mut segs))?;
-            pack::make_whole(&io, &pack)?;
-        }
+        let doubt = look_at_tables(&io, &pack, options.read_only, (&nat, &mut segs))?;
         let header = pack.header;
         let chain = ChainVersion::of(&header, pack.crc);
         let features = sb.features();
@@ -172,6 +171,7 @@ impl Store {
             cp_ver: AtomicU64::new(chain.in_footers()),
             node_mark: AtomicU64::new(0),
             older: pack.older,
+            doubt,
             unfinished: pack.unfinished,
             kbytes_at_mount,
             elapsed_base: header.elapsed_time.get(),
@@ -233,6 +233,22 @@ impl Store {
     }
 }
 
+/// Before anything is written to a volume: that its tables are whole, and its pack. Of one that is only read: why it
+/// may not be shown as it is.
+fn look_at_tables(
+    io: &Io,
+    pack: &Pack,
+    read_only: bool,
+    (nat, segs): (&Nat, &mut Segments),
+) -> Result<Option<String>> {
+    if read_only {
+        return Ok(doubt_of(io, pack, (nat, segs)));
+    }
+    check_tables(io, pack, (nat, segs))?;
+    pack::make_whole(io, pack)?;
+    Ok(None)
+}
+
 /// `Corrupt` where writing would go over what the tables of a volume have lost. Of an older checkpoint is told as such,
 /// and nothing is written.
 fn check_tables(io: &Io, pack: &Pack, (nat, segs): (&Nat, &mut Segments)) -> Result<()> {
@@ -241,6 +257,18 @@ fn check_tables(io: &Io, pack: &Pack, (nat, segs): (&Nat, &mut Segments)) -> Res
     }
     segment::counted::check(segs, io, &pack.header)?;
     nat.check_count(io, &pack.header, segs)
+}
+
+/// Why the NAT of a volume that is only read may be another one than the checkpoint's: by a SIT that is.
+fn doubt_of(io: &Io, pack: &Pack, (nat, segs): (&Nat, &mut Segments)) -> Option<String> {
+    if pack.older.is_some() || segment::counted::check(segs, io, &pack.header).is_err() {
+        return None;
+    }
+    let lacks = nat.check_count(io, &pack.header, segs).is_err();
+    lacks.then(|| {
+        "the NAT is older than the checkpoint, or has lost entries: files may be shown as they were before, or not at all"
+            .to_owned()
+    })
 }
 
 /// NAT and segments as a pack describes them, the KiB written before its unmount, and the journal of the NAT.

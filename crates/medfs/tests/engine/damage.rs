@@ -2,7 +2,7 @@
 //! is an error.
 
 use crate::common::*;
-use medfs::{Error, Files, ManualClock, MountOptions, Volume};
+use medfs::{Error, Files, ManualClock, MountOptions, PastDamage, Volume};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::{RawCheckpoint, seal};
@@ -305,6 +305,51 @@ fn lose_data(device: &MemDevice, sit: u64) {
         }
     }
     device.write(sit, &[&block], META).unwrap();
+}
+
+/// An entry of the table of the NAT that leads out of the main area leads to no node: counting it was a panic.
+#[test]
+fn an_entry_of_the_nat_that_leads_out_of_the_main_area() {
+    let device = Arc::new(blank(200, all_features()));
+    let v = open_device(&device, "");
+    // More than the journal has room for.
+    let inos: Vec<_> = (0..200).map(|n| file(&v, v.root(), &format!("file {n}"))).collect();
+    v.close().expect("closed");
+    for addr in [5, device.block_count(), u64::from(u32::MAX) - 2] {
+        let dev = device.snapshot();
+        set(&dev, &Target::Nat(inos[9]), "block_addr", addr).expect("an entry");
+        let why = refusal(dev);
+        assert!(why.contains("valid_node_count"), "{why}");
+    }
+}
+
+/// An older block of the NAT shows files as they were before: a mount with ro says that it may.
+#[test]
+fn what_an_older_block_of_the_nat_shows_is_not_shown_without_a_word() {
+    let device = Arc::new(blank(200, all_features()));
+    let fill = |version: u8| {
+        let v = open_device(&device, "in_place=off,delta=off,nodiscard");
+        for n in 0..200 {
+            let name = format!("file {n}");
+            let f = v.lookup(v.root(), name.as_bytes()).map_or_else(|_| file(&v, v.root(), &name), |a| a.ino);
+            write(&v, f, 0, &page(version));
+        }
+        v.close().expect("closed");
+    };
+    (1..=2).for_each(fill);
+    let geo = RawSuperblock::in_block(&read_block(&*device, 0).unwrap()).validate().unwrap();
+    let copies = [false, true].map(|second| u64::from(geo.nat_block(0, second)));
+    let mut older = 0;
+    for (from, to) in [(copies[0], copies[1]), (copies[1], copies[0])] {
+        let dev = Arc::new(device.snapshot());
+        dev.write(to, &[&read_block(&*dev, from).unwrap()], META).unwrap();
+        let v = open_device(&dev, "ro");
+        let f = v.lookup(v.root(), b"file 9").expect("a file").ino;
+        let is_older = content(&v, f) != page(2);
+        assert_eq!(is_older, !PastDamage::of(&v).unrecovered().is_empty(), "block {from} over {to}");
+        older += u32::from(is_older);
+    }
+    assert_eq!(older, 1, "one of the copies is in force");
 }
 
 /// Where sections are larger than a segment, free segments are counted too: a lost block of the SIT is seen although

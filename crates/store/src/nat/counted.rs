@@ -12,7 +12,7 @@ use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::nat::{ENTRIES_PER_BLOCK, RawNatBlock, RawNatEntry};
 use medfs_format::sit::{VALID_MAP_SIZE, set_bit, test_bit};
 use medfs_format::summary::Log;
-use medfs_format::{Block, BlockAddr, FormatError, Geometry, Nid, SegNo, Structure, is_block};
+use medfs_format::{Block, BlockAddr, FormatError, Geometry, Nid, SegNo, Structure};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ impl Nat {
         let state = self.state.lock();
         let addr_of = |(nid, raw): (Nid, &RawNatEntry)| {
             let addr = state.cache.get(&nid).map_or(raw.block_addr.get(), |known| known.addr);
-            (nid >= self.geo.root_ino && is_block(addr)).then_some(addr)
+            (nid >= self.geo.root_ino && self.geo.in_main(addr)).then_some(addr)
         };
         let of_block = |(index, block): (u32, &Option<Box<Block>>)| {
             let entries = &block.as_ref()?.view::<RawNatBlock>().entries;
