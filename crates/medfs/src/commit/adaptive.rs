@@ -282,7 +282,7 @@ mod tests {
         let policy = Adaptive::new(bounds, &CommitPolicy::default());
         assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
         assert!(!policy.on_change(second(1), dirty(63)) && policy.on_change(second(1), dirty(64)));
-        policy.checkpointing(second(1), 64 << 12);
+        policy.checkpointing(second(1), 1 << 12);
         policy.checkpointed(second(3));
         assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Now);
         assert!(policy.on_change(second(3), dirty(1)) && !policy.on_change(second(3), dirty(0)));

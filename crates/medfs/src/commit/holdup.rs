@@ -1,8 +1,9 @@
 //! `holdup=`: how much may be dirty so that the device writes it before a buffer of energy is empty.
 //!
 //! A commit takes some time whatever is in it (nodes, tables, flushes), and longer the more pages it takes along. Both
-//! are measured at each commit of this mount. Invariants: the slowest of the last commits counts, so that the estimate
-//! errs to the slow side; and no more is allowed than some times what has been measured.
+//! are measured at each commit of this mount: what small commits take is fixed. Invariants: the slowest of the last
+//! commits counts, and all of a large one's time where no small one was seen, so that the estimate errs to the slow
+//! side; and no more is allowed than some times what has been measured, or half of what took longer.
 
 use medfs_format::BLOCK_SIZE;
 use std::collections::VecDeque;
@@ -47,13 +48,16 @@ impl Holdup {
     }
 
     fn reckoned(&self) -> u64 {
-        let Some(fixed) = self.recent.iter().map(|commit| commit.1).min() else { return UNMEASURED };
-        let Some(left) = self.time.checked_sub(fixed) else { return 0 };
+        let small = || self.recent.iter().filter(|(bytes, _)| *bytes < TELLING).map(|commit| commit.1);
+        // Without small commits nothing tells what of a large one's time is fixed: all may be its pages'.
+        let (fastest, slowest) = (small().min().unwrap_or_default(), small().max().unwrap_or_default());
+        let Some(left) = self.time.checked_sub(slowest) else { return 0 };
         let telling = || self.recent.iter().filter(|(bytes, _)| *bytes >= TELLING);
         let largest = telling().map(|commit| commit.0).max().unwrap_or(0);
-        let most = (largest * GROWTH).max(UNMEASURED);
+        let too_long = telling().filter(|(_, took)| *took > self.time).map(|commit| commit.0 / 2).min();
+        let most = (largest * GROWTH).max(UNMEASURED).min(too_long.unwrap_or(u64::MAX));
         let per_block = |&(bytes, took): &(u64, Duration)| {
-            (took - fixed).as_nanos() * BLOCK_SIZE as u128 / u128::from(bytes.max(1))
+            took.saturating_sub(fastest).as_nanos() * BLOCK_SIZE as u128 / u128::from(bytes.max(1))
         };
         match telling().map(per_block).max() {
             None | Some(0) => most,
@@ -93,6 +97,15 @@ mod tests {
         holdup.note(UNMEASURED, millis(2));
         assert_eq!(holdup.bytes(), GROWTH * UNMEASURED, "though there is time for 128 MiB");
         (0..REMEMBERED).for_each(|_| holdup.note(UNMEASURED, millis(501)));
-        assert_eq!(holdup.bytes(), 0);
+        assert_eq!(holdup.bytes(), UNMEASURED / 2, "it was too much");
+        holdup.note(4096, millis(501));
+        assert_eq!(holdup.bytes(), 0, "even a page takes longer");
+    }
+
+    #[test]
+    fn a_large_commit_alone_does_not_hide_what_its_pages_take() {
+        let mut holdup = Holdup::new(millis(300));
+        holdup.note(UNMEASURED, millis(100));
+        assert_eq!(holdup.bytes(), 3 * UNMEASURED);
     }
 }
