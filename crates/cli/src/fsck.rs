@@ -6,7 +6,7 @@
 use crate::exit::{self, Coded};
 use crate::fsck_advice::{advice, is_sound_but_for_memory, waits_for_memory};
 use crate::fsck_args::FsckArgs;
-use crate::fsck_costs::{loses, print_costs, print_lost};
+use crate::fsck_costs::{loses, print_costs, print_damaged, print_gone, print_lost};
 use crate::fsck_replay::LooseEnds;
 use crate::fsck_turns::{Ended, Mended, found_on, rehearse, replays, take_turns};
 use crate::get::map;
@@ -306,7 +306,13 @@ fn print_mended(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report, mended: 
         findings::print(left, args.verbose);
     }
     print_lost(found, "lost: ");
-    mended.later_than(found).iter().for_each(|later| print_lost(later, "lost: "));
+    print_gone(found);
+    print_damaged(found, "damaged: ");
+    mended.later_than(found).iter().for_each(|later| {
+        print_lost(later, "lost: ");
+        print_gone(later);
+        print_damaged(later, "damaged: ");
+    });
     if args.preen && left.log_to_replay.nodes > 0 {
         outln!("{}", after_checkpoint(dev, left));
     }
@@ -412,6 +418,10 @@ fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> 
 }
 
 fn named(error: io::Error, file: &Path) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        let name = file.display();
+        return refused(format!("there is no undo file {name}: a repair that changes nothing leaves none"));
+    }
     anyhow::Error::from(error).context(format!("cannot restore from {}", file.display()))
 }
 

@@ -37,8 +37,8 @@ pub(crate) struct FsckArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Accepted for compatibility with other checkers: every check is complete
-    #[arg(short, hide = true)]
+    /// Accepted as other checkers have it: every check is complete
+    #[arg(short)]
     pub(crate) force: bool,
     /// Print up to 10,000 findings, even if there are many of one kind
     #[arg(short, long)]

@@ -2,7 +2,8 @@
 
 use crate::words;
 use medfs_device::quote;
-use medfs_fsck::{Code, Losses, Report};
+use medfs_format::Ino;
+use medfs_fsck::{Code, Damage, DamagedFile, DamagedFiles, Losses, Report};
 
 /// What costs something that cannot be counted: a new superblock has another UUID, by which a machine may mount it, and
 /// no label; a new root directory has another owner; an older checkpoint lacks files, one that is reckoned and a log
@@ -31,8 +32,21 @@ pub(crate) fn loses(found: &Report) -> bool {
         names,
         quotas,
         lost,
+        gone,
     } = found.losses;
-    nameless + blocks + cut + attributes + rebuilt + remade + doubted + reverted + names + quotas + lost > 0
+    nameless
+        + blocks
+        + cut
+        + attributes
+        + rebuilt
+        + remade
+        + doubted
+        + reverted
+        + names
+        + quotas
+        + lost
+        + gone
+        > 0
         || LOSE_ALL_THE_SAME.iter().any(|code| found.has(*code))
 }
 
@@ -44,7 +58,10 @@ fn costs(losses: &Losses) -> Option<String> {
         parts.push(format!("move {} without a name to lost+found", files(losses.nameless)));
     }
     if losses.renamed > 0 {
-        parts.push(format!("put {} back into the directory named in the inode", files(losses.renamed)));
+        parts.push(format!(
+            "put {} back into the directory named in the inode, or into lost+found with that",
+            files(losses.renamed)
+        ));
     }
     if losses.blocks > 0 {
         parts.push(format!("cut {} off {}", words::count(losses.blocks, "block"), files(losses.cut)));
@@ -90,22 +107,78 @@ pub(crate) fn print_costs(found: &Report) {
         outln!("a repair cannot keep {}:", words::count(found.losses.lost, "file or directory"));
         print_lost(found, "  ");
     }
+    if found.losses.gone > 0 {
+        outln!("{}", lost_without_names(found.losses.gone));
+    }
+    if !found.damaged.list.is_empty() {
+        outln!("damaged, and kept:");
+        print_damaged(found, "  ");
+    }
+}
+
+/// That so many files are lost of which nothing is left to name.
+fn lost_without_names(gone: u64) -> String {
+    let files = words::count(gone, "file or directory");
+    format!("{files} that the checkpoint counts cannot be found, and nothing tells their names")
+}
+
+/// Files and directories that are not as they were, a line each.
+pub(crate) fn print_damaged(found: &Report, before: &str) {
+    let DamagedFiles { list, more } = &found.damaged;
+    for DamagedFile { path, ino, damage } in list.iter().take(LISTED) {
+        let what: Vec<String> = damage.iter().map(|damage| what_is_wrong(*damage, *ino)).collect();
+        let (shown, what) = (quote::for_terminal(path), what.join("; "));
+        match path.starts_with(b"/") {
+            true => outln!("{before}{shown} (inode {ino}): {what}"),
+            false => outln!("{before}{shown}: {what}"),
+        }
+    }
+    let more = more + list.len().saturating_sub(LISTED) as u64;
+    if more > 0 {
+        outln!("{before}and {} more", words::count(more, "file or directory"));
+    }
+}
+
+fn what_is_wrong(damage: Damage, ino: Ino) -> String {
+    let what = match damage {
+        Damage::Rebuilt => {
+            "rebuilt from its other blocks, as the inode is lost: the end may be missing or zeros"
+        }
+        Damage::Emptied => "empty, as its content is lost",
+        Damage::Remade => "created again, as the directory is lost",
+        Damage::Doubted => "kept as read, as a part of its inode is lost or wrong",
+        Damage::Cut => "parts of it are lost",
+        Damage::Attributes => "extended attributes are lost",
+        Damage::Reverted => "the latest changes may be lost",
+        Damage::Short => "parts of it may be lost, as it counted more blocks",
+        Damage::Unkept => "what was fsynced last may be lost, as the device changed it",
+        Damage::Unreadable => "parts of it cannot be read",
+        Damage::Nameless => return format!("goes to lost+found/{ino}, as nothing leads to it"),
+    };
+    what.to_owned()
 }
 
 /// Names whose inode is lost, a line each.
 pub(crate) fn print_lost(found: &Report, before: &str) {
-    for lost in found.lost.iter().take(LOST_SHOWN) {
+    for lost in found.lost.iter().take(LISTED) {
         let path = quote::for_terminal(&lost.path);
         match lost.has_place() {
             true => outln!("{before}{path} (inode {})", lost.ino),
             false => outln!("{before}{path}: what led there is lost too"),
         }
     }
-    let more = found.losses.lost.saturating_sub(LOST_SHOWN as u64);
+    let more = found.losses.lost.saturating_sub(LISTED as u64);
     if more > 0 {
         outln!("{before}and {} more", words::count(more, "file or directory"));
     }
 }
 
-/// Lost files that are named.
-const LOST_SHOWN: usize = 1000;
+/// The same of those without a name, after a repair.
+pub(crate) fn print_gone(found: &Report) {
+    if found.losses.gone > 0 {
+        outln!("lost: {}", lost_without_names(found.losses.gone));
+    }
+}
+
+/// Lost files that are named, and damaged ones.
+const LISTED: usize = 1000;

@@ -28,7 +28,7 @@ pub(crate) type Ended<'a> = &'a dyn Fn() -> String;
 #[derive(Default)]
 pub(crate) struct Mended {
     pub(crate) left: Report,
-    /// What the checks behind each replay found.
+    /// What the checks behind each replay found, and the files that only a repair came to.
     pub(crate) later: Vec<Report>,
     pub(crate) ends: LooseEnds,
     pub(crate) changed: bool,
@@ -43,9 +43,10 @@ impl Mended {
             let mut later = later.clone();
             later.findings.retain(|finding| !found.findings.contains(finding));
             later.lost.retain(|lost| !found.lost.contains(lost));
+            later.damaged.list.retain(|damaged| !found.damaged.list.contains(damaged));
             later
         });
-        unknown.filter(|later| !later.findings.is_empty()).collect()
+        unknown.filter(|later| !later.findings.is_empty() || !later.tells_of_no_file()).collect()
     }
 
     /// Repairs what the last check found.
@@ -54,6 +55,9 @@ impl Mended {
         let repair = scanning("repairing", &**dev, |dev, at| repair_found(dev, found, options, at))
             .map_err(|error| not_repaired(&args.image, &error, ended))?;
         self.changed |= repair.changed;
+        if !repair.later.tells_of_no_file() {
+            self.later.push(repair.later);
+        }
         (self.left, self.unfinished) = (repair.after, repair.unfinished);
         Ok(())
     }

@@ -43,6 +43,7 @@ impl Walker<'_, '_> {
 
     /// Makes a lost directory anew whose place is lost too; `false` where there is no room.
     pub(crate) fn renew_in_lost_and_found(&mut self, ino: Ino) -> io::Result<bool> {
+        self.j.nameless.insert(ino);
         if !self.fix {
             self.maker().plan(ino);
             return Ok(true);

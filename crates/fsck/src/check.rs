@@ -4,7 +4,9 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::finding::{Altered, Code, Cut, Finding, Findings, Losses, LostFile, Severity, counted};
+use crate::damage_found::{counted_inodes, damaged_files, gone};
+use crate::damaged::{DamagedFiles, LostFile};
+use crate::finding::{Altered, Code, Cut, Finding, Findings, Losses, Severity, counted};
 use crate::image::{Image, Stop};
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
@@ -71,6 +73,9 @@ pub struct Report {
     pub losses: Losses,
     /// Which names have lost their inodes, the first of them.
     pub lost: Vec<LostFile>,
+    /// Which files and directories are there, though not as they were.
+    #[serde(flatten)]
+    pub damaged: DamagedFiles,
     /// Files with nodes of the fsync log that the device changed after it had stored them.
     #[serde(skip)]
     pub unkept: BTreeSet<Ino>,
@@ -95,6 +100,20 @@ pub struct Counted {
 }
 
 impl Report {
+    /// Adds the lost and damaged files of a pass that neither this nor another report tells of.
+    fn tell_of_files(&mut self, pass: &Report, other: &Report) {
+        let told: BTreeSet<Ino> = self.lost.iter().chain(&other.lost).map(|file| file.ino).collect();
+        self.lost.extend(pass.lost.iter().filter(|file| !told.contains(&file.ino)).cloned());
+        self.losses.lost = self.lost.len() as u64;
+        self.losses.gone = pass.losses.gone.saturating_sub(other.losses.gone).max(self.losses.gone);
+        self.damaged.add_unknown(&pass.damaged, &other.damaged);
+    }
+
+    /// Whether it tells of no lost or damaged file.
+    pub fn tells_of_no_file(&self) -> bool {
+        self.lost.is_empty() && self.damaged.list.is_empty() && self.losses.gone == 0
+    }
+
     /// Files but for directories that were reached: 0 where not even the root directory was.
     pub fn files(&self) -> u64 {
         self.counted.map_or(0, |counted| counted.files)
@@ -138,6 +157,9 @@ pub struct Repair {
     pub before: Report,
     /// What is wrong now: nothing, unless [`Report::findings`] says so.
     pub after: Report,
+    /// Lost and damaged files that the check did not come to, but the repair: without a root directory a check ends
+    /// there. Nothing else is in it.
+    pub later: Report,
     /// Whether the volume was changed.
     pub changed: bool,
     /// Why findings are left, where some are that a repair mends: one sentence.
@@ -148,7 +170,7 @@ pub struct Repair {
 impl Repair {
     /// Nothing was done.
     fn none(before: Report) -> Repair {
-        Repair { after: before.clone(), before, changed: false, unfinished: None }
+        Repair { after: before.clone(), before, later: Report::default(), changed: false, unfinished: None }
     }
 }
 
@@ -193,9 +215,10 @@ pub fn repair_found(
         return Ok(Repair::none(before));
     }
     supported(dev, options)?;
-    let (mut after, mut unfinished) = (before.clone(), None);
+    let (mut after, mut unfinished, mut later) = (before.clone(), None, Report::default());
     for round in 1..=MAX_ROUNDS {
         let (mended, ends) = pass(dev, options, Mend::All, progress)?;
+        later.tell_of_files(&mended, &before);
         let mut found = check(dev, options, progress)?;
         found.findings.extend(mended.findings.into_iter().filter(|f| f.code == Code::Unwritable));
         let same = (&found.findings, found.suppressed) == (&after.findings, after.suppressed);
@@ -219,7 +242,7 @@ pub fn repair_found(
             Err(Stop::Fatal) => {}
         }
     }
-    Ok(Repair { before, after, changed: true, unfinished })
+    Ok(Repair { before, after, later, changed: true, unfinished })
 }
 
 /// Refuses volumes whose allocation rules a repair would break.
@@ -305,6 +328,7 @@ pub(crate) fn pass(
     let free_segments = w.tables().check_sit()?;
     let mut counts = w.tables().check_counts(free_segments, free_nid);
     let inodes = Some((counted_inodes(&w), counts.inodes));
+    let gone = gone(&w, counts.inodes);
     counts.recount = judge_quotas(&mut w.j)?;
     if w.fix {
         let (space, image) = (&mut w.j.space, &mut w.j.image);
@@ -319,7 +343,8 @@ pub(crate) fn pass(
         counted: Some(Counted { directories: w.directories, files: w.files, blocks: w.space.blocks }),
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
-        losses: Losses { reverted: w.reverted.len() as u64, ..w.losses },
+        losses: Losses { reverted: w.reverted.len() as u64, gone, ..w.losses },
+        damaged: damaged_files(&mut w.j, &log.unkept)?,
         lost: w.j.lost,
         targets_lost: w.j.targets_lost,
         unkept: log.unkept,
@@ -327,11 +352,6 @@ pub(crate) fn pass(
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
     Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered }))
-}
-
-/// The inodes that the checkpoint counts, but for medfs's own ones that are lost.
-fn counted_inodes(w: &Walker<'_, '_>) -> u32 {
-    w.image.checkpoint().valid_inode_count.get().saturating_sub(w.own_lost)
 }
 
 /// The orphans of a list that may be damaged: none of them has links.

@@ -95,6 +95,7 @@ impl ClusterAt<'_> {
         }
         let text = format!("{place} ({name:?}): cluster at page {page}: {wrong}; it stays where it is");
         j.findings.add(Code::ClusterDamaged, text);
+        j.unreadable.insert(f.ino);
         Ok(sound())
     }
 
@@ -256,6 +257,7 @@ impl Judgement<'_> {
                     first * BLOCK_SIZE as u64
                 );
                 self.findings.add(Code::UnreadableData, what);
+                self.unreadable.insert(f.ino);
                 return Ok(true);
             }
         }

@@ -10,7 +10,7 @@
 use crate::finding::Code;
 use crate::holes;
 use crate::judgement::Judgement;
-use crate::slots::{has_blank_head, has_no_addresses};
+use crate::slots::{has_no_addresses, has_no_head};
 use crate::space::{Kind, is_of_slot, recorded};
 use crate::usual::Usual;
 use medfs_format::dentry::{Area, AreaLayout};
@@ -63,7 +63,7 @@ pub(crate) fn settle(j: &mut Judgement<'_>, ino: Ino, inode: &mut RawInode, plac
         Some(FileKind::Regular | FileKind::Symlink) => !inline.contains(Inline::DENTRY),
         Some(_) => !inline.intersects(Inline::DATA | Inline::DENTRY),
     };
-    if j.rules.seed.is_some() || !is_possible || has_blank_head(inode) {
+    if j.rules.seed.is_some() || !is_possible || has_no_head(inode) {
         return Ok(false);
     }
     if is_sealed(j, ino, inode, place) {

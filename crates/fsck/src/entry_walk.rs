@@ -1,8 +1,9 @@
 //! The entries of a directory, each of which the walk follows.
 
+use crate::damaged::LostFile;
 use crate::dir::judge_level_by_block;
 use crate::file::{DirWalk, FileWalk};
-use crate::finding::{Code, LostFile};
+use crate::finding::Code;
 use crate::judgement::Judgement;
 use crate::lengths::{folded_name, hash_in, mend_length, put_again, slots_taken};
 use crate::names::{level_of, own_name, right_place};
@@ -18,8 +19,8 @@ use std::io;
 
 /// Names without an inode that are kept; the rest is counted.
 const MOST_NAMES: usize = 10_000;
-/// Directories that a path goes down.
-const MOST_LEVELS: usize = 2048;
+/// Bytes of a path, four times what Linux takes: directories may lead in a circle.
+const LONGEST_PATH: usize = 16384;
 
 /// What an entry says beside its name.
 struct Read {
@@ -134,17 +135,35 @@ pub(crate) fn is_found(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Resu
     Ok(())
 }
 
-/// The path of a name in a directory, as the inodes on the way say it.
+/// The path of a name in a directory, as the inodes on the way say it, or the entries of those that are made anew; from
+/// `inode N` on where nothing leads further up.
 pub(crate) fn path_below(w: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
     let mut names = vec![name.to_vec()];
-    let mut at = dir;
-    while at != w.image.g.root_ino && names.len() < MOST_LEVELS {
-        let Some((_, block)) = w.readable_inode(at)? else { break };
-        let inode: &RawInode = block.view();
-        names.push(own_name(inode).unwrap_or(b"?").to_vec());
-        at = inode.i_pino.get();
+    let (mut at, mut top, mut len) = (dir, Vec::new(), name.len());
+    while at != w.image.g.root_ino {
+        let place = if len < LONGEST_PATH { place_of(w, at)? } else { None };
+        let Some((above, name)) = place else {
+            top = LostFile::nameless(at);
+            break;
+        };
+        len += 1 + name.len();
+        names.push(name);
+        at = above;
     }
-    Ok(names.iter().rev().flat_map(|name| [&b"/"[..], name].concat()).collect())
+    names.push(top);
+    names.reverse();
+    Ok(names.join(&b'/'))
+}
+
+/// The directory of an inode, and its name there: by the entry that led to it where it is made anew, and otherwise as
+/// it says itself.
+pub(crate) fn place_of(w: &mut Judgement<'_>, ino: Ino) -> io::Result<Option<(Ino, Vec<u8>)>> {
+    if let Some(place) = w.anew.places.get(&ino) {
+        return Ok(Some(place.clone()));
+    }
+    let Some((_, block)) = w.readable_inode(ino)? else { return Ok(None) };
+    let inode: &RawInode = block.view();
+    Ok(own_name(inode).map(|name| (inode.i_pino.get(), name.to_vec())))
 }
 
 /// Whether a name holds what none may, or is not in the bucket of its hash.

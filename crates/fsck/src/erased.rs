@@ -1,5 +1,5 @@
-//! An inode whose first sector is erased: zeros, or ones as of flash. What the other sectors hold, and blocks that
-//! are known as its own, are kept under a head as of a new file; mode, owner and times are lost.
+//! An inode whose first sector is lost: zeros, ones as of erased flash, or junk. What the other sectors hold, and
+//! blocks that are known as its own, are kept under a head as of a new file; mode, owner and times are lost.
 //!
 //! A regular file that has blocks or nodes is made anew of these instead ([`crate::lost_file`]), as its head says how
 //! it is divided.
@@ -10,7 +10,7 @@ use crate::head::SECTOR;
 use crate::maker::Maker;
 use crate::named::{unnamed, unnamed_block};
 use crate::reach::Entry;
-use crate::slots::has_blank_head;
+use crate::slots::has_no_head;
 use crate::space::Owner;
 use medfs_format::node::{FileKind, Inline, RawInode};
 use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR};
@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 const IN_SECTOR: usize = (SECTOR - offset_of!(RawInode, i_addr)) / size_of::<BlockAddr>();
 
 impl Maker<'_, '_> {
-    /// Gives an inode whose first sector is erased, where it is one, a head as of a new file of the kind that its entry
+    /// Gives an inode whose first sector is lost, where it is one, a head as of a new file of the kind that its entry
     /// says.
     pub(crate) fn give_head(
         &mut self,
@@ -32,7 +32,7 @@ impl Maker<'_, '_> {
         block: &mut Block,
         place: &str,
     ) -> io::Result<()> {
-        if !has_blank_head(block.view()) {
+        if !has_no_head(block.view()) {
             return Ok(());
         }
         match named {
@@ -71,7 +71,7 @@ impl Maker<'_, '_> {
             inode.i_blocks = 0.into(); // all that are found are its own
         }
         let text = format!(
-            "{place}: directory {ino}: its first sector is erased; a repair keeps the entries that it can, and mode, \
+            "{place}: directory {ino}: its first sector is lost; a repair keeps the entries that it can, and mode, \
              owner, times and attributes are lost"
         );
         self.findings.add(Code::DirLost, text);
@@ -134,7 +134,7 @@ impl Maker<'_, '_> {
 
     fn tell_head(&mut self, ino: Ino, what: &str, place: &str) {
         let text = format!(
-            "{place}: inode {ino}: its first sector is erased; a repair {what}, and mode, owner, times and attributes \
+            "{place}: inode {ino}: its first sector is lost; a repair {what}, and mode, owner, times and attributes \
              are lost"
         );
         self.findings.add(Code::FileRebuilt, text);

@@ -6,7 +6,6 @@
 
 use medfs_format::Ino;
 use serde::Serialize;
-use serde::ser::SerializeStruct;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -321,36 +320,8 @@ pub struct Losses {
     pub quotas: u64,
     /// Names whose inode is lost, and with it the file.
     pub lost: u64,
-}
-
-/// A name whose inode is lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LostFile {
-    /// Where it is in the volume. `inode N`, without a slash before it, where the name is lost too, or that of the
-    /// directory above.
-    pub path: Vec<u8>,
-    /// The number of the inode.
-    pub ino: Ino,
-}
-
-impl LostFile {
-    /// Whether it is known where the file was.
-    pub fn has_place(&self) -> bool {
-        self.path.starts_with(b"/")
-    }
-}
-
-impl Serialize for LostFile {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut fields = s.serialize_struct("LostFile", 3)?;
-        fields.serialize_field("path", &String::from_utf8_lossy(&self.path))?;
-        if std::str::from_utf8(&self.path).is_err() {
-            let hex: String = self.path.iter().map(|byte| format!("{byte:02x}")).collect();
-            fields.serialize_field("path_hex", &hex)?;
-        }
-        fields.serialize_field("ino", &self.ino)?;
-        fields.end()
-    }
+    /// Files and directories that the checkpoint counts beside all these: nothing tells their names.
+    pub gone: u64,
 }
 
 /// What a repair cut off a file or directory.
@@ -392,8 +363,10 @@ impl Cuts {
         self.push(Cut { ino, pages: None });
     }
 
+    /// Beyond the limit, one of each file.
     fn push(&mut self, cut: Cut) {
-        if self.list.len() < self.limit {
+        let is_of_last = |last: &Cut| last.ino == cut.ino && last.pages.is_none() == cut.pages.is_none();
+        if self.list.len() < self.limit || !self.list.last().is_some_and(is_of_last) {
             self.list.push(cut);
         }
     }

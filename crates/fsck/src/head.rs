@@ -10,7 +10,7 @@ use crate::led::led_to;
 use crate::named::{first_block, namers};
 use crate::names::own_name;
 use crate::reach::Entry;
-use crate::slots::{has_blank_head, has_no_addresses};
+use crate::slots::{has_no_addresses, has_no_head};
 use crate::space::{Kind, recorded};
 use crate::strays::look_again;
 use foldhash::{HashMap, HashMapExt};
@@ -52,11 +52,11 @@ impl Heads<'_, '_> {
         if !matches!(named, Some(FileKind::Regular | FileKind::Symlink)) {
             return Ok(None);
         }
-        let is_blank = has_blank_head(inode);
+        let is_blank = has_no_head(inode);
         if !is_blank && !self.has_head_of_another(ino, inode, entry)? {
             return Ok(None);
         }
-        let why = if is_blank { "its first sector is erased" } else { "its first sector is another inode's" };
+        let why = if is_blank { "its first sector is lost" } else { "its first sector is another inode's" };
         if named == Some(FileKind::Regular) {
             if self.is_lost_without_head(ino)? {
                 return Ok(Some(why));
@@ -167,7 +167,7 @@ impl Heads<'_, '_> {
         Ok(recorded(&mut self.image, first, Kind::Data)?.is_some_and(|sum| sum.nid.get() == other))
     }
 
-    /// Takes an inode that no entry names for lost, where its first sector is erased and blocks or nodes of its file
+    /// Takes an inode that no entry names for lost, where its first sector is lost and blocks or nodes of its file
     /// tell more than it does; whether it did.
     pub(crate) fn forget_headless(&mut self, ino: Ino) -> io::Result<bool> {
         let addr = self.image.nat(ino)?.block_addr.get();
@@ -177,7 +177,7 @@ impl Heads<'_, '_> {
         // As it is on the volume: who reads it to keep it guesses a head.
         let block = self.image.cache.get(addr)?;
         let footer = footer(block);
-        let is_headless = (footer.nid.get(), footer.ino.get()) == (ino, ino) && has_blank_head(block.view());
+        let is_headless = (footer.nid.get(), footer.ino.get()) == (ino, ino) && has_no_head(block.view());
         Ok(is_headless && self.is_lost_without_head(ino)?)
     }
 

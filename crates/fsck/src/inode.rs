@@ -13,7 +13,7 @@ use medfs_format::{BLOCK_SIZE, Geometry, Ino, xattr};
 use zerocopy::IntoBytes;
 
 /// Bytes that a file can have.
-const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
+pub(crate) const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) * BLOCK_SIZE as u64;
 
 /// The user and the group to whom files belong whose owner the system cannot tell.
 const NOBODY: u32 = 65534;
@@ -249,7 +249,7 @@ impl Rules {
 }
 
 /// How many bytes of inline content there are up to the last that is not zero, and how many there is room for.
-fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
+pub(crate) fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
     let content = &inode.as_bytes()[inode.slots(flexible).inline_content_range()];
     let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     (used as u64, content.len() as u64)

@@ -3,7 +3,8 @@
 //! A judge is a method that looks at one kind of structure and calls no walk. Only the walk ([`crate::walk`])
 //! goes on to what a structure names.
 
-use crate::finding::{Code, Cuts, Findings, Losses, LostFile, Reverted};
+use crate::damaged::LostFile;
+use crate::finding::{Code, Cuts, Findings, Losses, Reverted};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::inode::Rules;
 use crate::mend::Mend;
@@ -59,6 +60,10 @@ pub(crate) struct Judgement<'d> {
     pub(crate) short: BTreeSet<Ino>,
     /// Files and directories that are kept as they read, though the checksum or a field of their inode is wrong.
     pub(crate) doubted: BTreeSet<Ino>,
+    /// Files with content that cannot be read or expanded, and which stays.
+    pub(crate) unreadable: BTreeSet<Ino>,
+    /// Files and directories that go to lost+found under their numbers.
+    pub(crate) nameless: BTreeSet<Ino>,
     /// How the first inodes of the volume divide their slots, once that was wanted.
     pub(crate) usual: Option<Usual>,
 }
@@ -90,6 +95,8 @@ impl<'d> Judgement<'d> {
             reverted: BTreeMap::new(),
             short: BTreeSet::new(),
             doubted: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
+            nameless: BTreeSet::new(),
             usual: None,
         }
     }

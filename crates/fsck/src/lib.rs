@@ -21,6 +21,8 @@ mod check;
 mod cluster;
 mod cluster_size;
 mod compact;
+mod damage_found;
+mod damaged;
 mod deltas;
 mod dir;
 mod division;
@@ -88,7 +90,8 @@ mod zone;
 
 pub use bared::{Bared, repair_without_names};
 pub use check::{Counted, Options, Repair, RepairError, Report, check, repair, repair_found};
-pub use finding::{Altered, Code, Cut, Finding, Losses, LostFile, Reverted, Severity};
+pub use damaged::{Damage, DamagedFile, DamagedFiles, LostFile};
+pub use finding::{Altered, Code, Cut, Finding, Losses, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;
 pub use no_super::{begins_at, shows_volume};

@@ -75,7 +75,10 @@ impl Walker<'_, '_> {
         let root = self.image.g.root_ino;
         for ino in self.lost_inodes()? {
             let found = self.maker().file_of_remains(ino, root, &[], NO_ENTRY)?;
-            self.losses.nameless += u64::from(found.is_some());
+            if found.is_some() {
+                self.losses.nameless += 1;
+                self.j.nameless.insert(ino);
+            }
         }
         untold::tell(self)
     }
@@ -98,6 +101,9 @@ impl Walker<'_, '_> {
         match way {
             Way::Back | Way::Instead => is_found(self, claim.parent, &claim.name)?,
             Way::Anew | Way::Lost => {}
+        }
+        if way == Way::Lost {
+            self.j.nameless.insert(nid);
         }
         *(if way == Way::Lost { &mut self.losses.nameless } else { &mut self.losses.renamed }) += 1;
         Ok(())

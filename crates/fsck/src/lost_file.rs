@@ -87,6 +87,9 @@ impl Maker<'_, '_> {
             self.reverted.insert(ino, None);
         }
         self.anew.files.insert(ino);
+        if !name.is_empty() {
+            self.anew.places.insert(ino, (parent, name.to_vec()));
+        }
         let new = if self.fix { self.replace_inode(ino, &mut block)? } else { None };
         if new.is_none() {
             self.write_inode(remains.addr, &mut block)?; // the volume is full, or it is a check

@@ -76,7 +76,7 @@ pub(crate) struct Anew {
     pub(crate) emptied: BTreeSet<Ino>,
     /// Directories that are created again.
     pub(crate) remade: BTreeSet<Ino>,
-    /// Where those among them are that have an entry.
+    /// Where those are that have an entry, of both; and other damaged files, and directories that do not know it.
     pub(crate) places: HashMap<Ino, (Ino, Vec<u8>)>,
     /// How the inodes of the volume's files are divided, those of most files first, once that was wanted.
     pub(crate) layouts: Option<Vec<KnownLayout>>,

@@ -3,7 +3,7 @@
 
 use crate::finding::Code;
 use crate::reach::{Verdict, Via};
-use crate::slots::has_blank_head;
+use crate::slots::has_no_head;
 use crate::walk::Walker;
 use medfs_format::node::{FileKind, RawInode, footer};
 use std::io;
@@ -65,7 +65,7 @@ impl Walker<'_, '_> {
         if turned || FileKind::from_mode(mode) == Some(FileKind::Directory) {
             return Ok(());
         }
-        let is_blank = has_blank_head(inode);
+        let is_blank = has_no_head(inode);
         let mode = if is_blank { 0o755 } else { mode };
         inode.i_mode = (mode & 0o7777 | FileKind::Directory.mode_bits()).into();
         if is_blank {

@@ -6,9 +6,10 @@
 use crate::evidence::doubt;
 use crate::file::FileWalk;
 use crate::finding::Code;
+use crate::inode::used_of;
 use crate::judgement::Judgement;
 use medfs_format::BLOCK_SIZE;
-use medfs_format::node::{Advise, MANY_BEHIND_END, RawInode};
+use medfs_format::node::{Advise, Inline, MANY_BEHIND_END, RawInode};
 use std::io;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -41,7 +42,10 @@ fn replace_junk(j: &mut Judgement<'_>, f: &FileWalk, inode: &mut RawInode, last:
         j.findings.add(Code::InodeField, text);
         inode.i_size = end.into();
     }
-    if !fits || !is_one_bit {
+    // That a larger size is right, content that ends there tells.
+    let (is_inline, flexible) = (inode.inline().contains(Inline::DATA), j.rules.flexible());
+    let is_seen = !is_inline || used_of(inode, flexible).0 == inode.i_size.get();
+    if !fits || !is_one_bit || !is_seen {
         doubt(j, f.ino);
     }
 }

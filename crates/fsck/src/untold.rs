@@ -1,6 +1,7 @@
 //! Lost files that no entry names: their inode is lost, and so is the directory, or the part of it, that led there.
 //! What is left of the blocks of lost directories tells their names.
 
+use crate::damaged::LostFile;
 use crate::entry_walk::{add_lost, path_below};
 use crate::judgement::Judgement;
 use foldhash::{HashMap, HashMapExt};
@@ -26,7 +27,7 @@ pub(crate) fn tell(j: &mut Judgement<'_>) -> io::Result<()> {
     for ino in lost {
         let path = match names.get(&ino) {
             Some((dir, name)) => path_in(j, *dir, name)?,
-            None => nameless(ino),
+            None => LostFile::nameless(ino),
         };
         add_lost(j, path, ino);
     }
@@ -98,12 +99,11 @@ fn blocks_of(j: &mut Judgement<'_>, dir: Ino) -> io::Result<Vec<BlockAddr>> {
 fn path_in(j: &mut Judgement<'_>, dir: Ino, name: &[u8]) -> io::Result<Vec<u8>> {
     let above = match j.anew.places.get(&dir).cloned() {
         Some((parent, of)) => path_below(j, parent, &of)?,
-        None => j.lost.iter().find(|lost| lost.ino == dir).map_or(nameless(dir), |lost| lost.path.clone()),
+        None => j
+            .lost
+            .iter()
+            .find(|lost| lost.ino == dir)
+            .map_or(LostFile::nameless(dir), |lost| lost.path.clone()),
     };
     Ok([&above[..], b"/", name].concat())
-}
-
-/// How a file is told whose name is lost too: no path.
-fn nameless(ino: Ino) -> Vec<u8> {
-    format!("inode {ino}").into_bytes()
 }

@@ -103,7 +103,10 @@ impl<'d, 'p> Walker<'d, 'p> {
         if let Sense::Contradicts(why) = self.make_sense(ino, addr, &mut block, via.named(), place)? {
             return reject(self, Code::InodeDoubt, format!("inode {ino}: {why}"));
         }
-        self.accept(ino, addr, &mut block, entry.0, via, place)
+        let knows_place = crate::damage_found::knows_place(block.view(), entry);
+        let verdict = self.accept(ino, addr, &mut block, entry.0, via, place)?;
+        crate::damage_found::note_place(self, ino, entry, knows_place);
+        Ok(verdict)
     }
 
     /// Takes an inode, where its block can be one.

@@ -18,6 +18,7 @@
 //!   where a direct one was, pages may be holes. Of other files whose inode was struck nothing is asked,
 //!   nor where no node is left that says whether the file is divided into clusters, on a volume with such
 //!   files.
+//! - The check before the repair tells of every file that is gone or not as it was, by its path: see [`told`].
 //! - Where a block of the checkpoint pack in force was struck, what the other pack shows will do; where a
 //!   node of the fsync log was, each file that was fsynced will do as at any of its fsyncs, or at the
 //!   checkpoint. That a flipped bit in an address, a name or a count goes unnoticed is allowed where it
@@ -28,14 +29,16 @@ mod judge;
 mod mounted;
 mod rescue;
 mod strike;
+mod told;
 
 pub use strike::left_of;
+pub use told::Told;
 
 use crate::harness::guarded;
 use crate::model::Model;
 use crate::observe::{observe, observe_but};
 use crate::volume::test_clock;
-use medfs::{Error, FileKind, Ino, MountOptions, Recover, Volume as Engine};
+use medfs::{Error, FileKind, Ino, MountOptions, PastDamage, Recover, Volume as Engine};
 use medfs_device::fault::{Effect, Fault, FaultDevice, Kind};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
@@ -44,7 +47,7 @@ use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{Block, COMPRESS_ADDR, Geometry, delta, nat};
 use medfs_fsck::dump::{Dump, Record, Value};
-use medfs_fsck::{Options, RepairError, check, repair};
+use medfs_fsck::{Code, Options, RepairError, check, repair};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -69,6 +72,8 @@ pub enum Damage {
     Torn,
     /// One of its sectors is what was there before: that of another block of the same kind.
     TornOlder,
+    /// Its first sector holds random bytes: of an inode no field of its head is left.
+    Beheaded,
 }
 
 impl Damage {

@@ -62,13 +62,14 @@ impl Volume {
 
     fn used(&self, target: Target, damaged: &dyn Fn() -> FaultDevice<MemDevice>) -> Result<bool, Failure> {
         let dev = Arc::new(damaged());
-        let is_refused = match guarded(|| Ok(self.mounted(target, &dev))) {
+        let mounted = || self.only_read(target, &dev).and_then(|()| self.mounted(target, &dev));
+        let is_refused = match guarded(|| Ok(mounted())) {
             Ok(went) => went?,
             Err(e) => return fail("panic", e),
         };
         if !is_refused {
-            let unused = Self::repaired(&Arc::new(damaged()), &BTreeSet::new())?;
-            let used = Self::repaired(&dev, &BTreeSet::new())?;
+            let (unused, _) = Self::repaired(&Arc::new(damaged()), &BTreeSet::new())?;
+            let (used, _) = Self::repaired(&dev, &BTreeSet::new())?;
             // What a repair knows of a struck file from blocks that are free is overwritten.
             let is_kept = |id| {
                 let ino = self.shown.inode(id).ino;
@@ -79,15 +80,31 @@ impl Volume {
         Ok(is_refused)
     }
 
+    /// That a mount with ro shows what was there, or says that it may not.
+    fn only_read(&self, target: Target, dev: &Arc<FaultDevice<MemDevice>>) -> Result<(), Failure> {
+        let options = MountOptions { read_only: true, ..MountOptions::default() };
+        let Ok(volume) = Engine::open(dev.clone(), options, test_clock()) else { return Ok(()) };
+        match observe(&volume) {
+            Ok(shown) if PastDamage::of(&volume).unrecovered().is_empty() => {
+                self.compare_files(&shown, "read only", &|id| self.must_be_shown(id, target))
+            }
+            _ => Ok(()), // what goes wrong is told
+        }
+    }
+
+    /// Whether a file that is shown without a word must be as it was. Nothing tells a bit of content from another, nor
+    /// of an address in a node, nor names in a directory.
+    fn must_be_shown(&self, id: Id, target: Target) -> bool {
+        let is_struck = || self.ways_of(id).iter().any(|&ino| self.has_block(ino, target));
+        !self.hides_what_was_last(target) && !is_struck()
+    }
+
     fn mounted(&self, target: Target, dev: &Arc<FaultDevice<MemDevice>>) -> Result<bool, Failure> {
         let Ok(volume) = Engine::open(dev.clone(), MountOptions::default(), test_clock()) else {
             return Ok(true);
         };
         if let Ok(shown) = observe(&volume) {
-            // Nothing tells a bit of content from another, nor of an address in a node, nor names in a directory.
-            let is_struck = |id| self.ways_of(id).iter().any(|&ino| self.has_block(ino, target));
-            let is_sound = |id| !self.hides_what_was_last(target) && !is_struck(id);
-            self.compare_files(&shown, "mounted", &is_sound)?;
+            self.compare_files(&shown, "mounted", &|id| self.must_be_shown(id, target))?;
         }
         // What goes wrong here is told.
         let _ = write_to(&volume).and_then(|()| volume.close());

@@ -1,6 +1,7 @@
 //! Damaging blocks of a copy of a volume, repairing it as the command does, and having it judged: by
 //! [`super::judge`], and by `fsck.f2fs`.
 
+use super::told::Told;
 use super::*;
 use crate::fuzz::variable;
 use crate::images::FsckF2fs;
@@ -55,8 +56,8 @@ impl Volume {
         dev: &Arc<FaultDevice<MemDevice>>,
     ) -> Result<(), Failure> {
         let done = guarded(|| Self::repaired(dev, &self.torn(hits)).map_err(|f| f.to_string()));
-        let found = match done {
-            Ok(found) => found,
+        let (found, told) = match done {
+            Ok(done) => done,
             Err(e) if e.starts_with("panicked") => return fail("panic", e),
             Err(e) => {
                 let class = ["repair", "unclean", "mount", "observe", "again"];
@@ -65,6 +66,7 @@ impl Volume {
             }
         };
         self.judge(hits, &found)?;
+        self.judge_told(hits, &found, &told)?;
         match self.judged_by_f2fs_tools(hits) {
             true => FsckF2fs.check(Arc::new(left_of(dev, hits))).or_else(|e| fail("fsck.f2fs", e)),
             false => Ok(()),
@@ -95,6 +97,7 @@ impl Volume {
                     block.0[bit / 8] ^= 1 << (bit % 8);
                 }
                 Damage::Random => rng.fill(&mut block.0[..]),
+                Damage::Beheaded => rng.fill(&mut block.0[..SECTOR]),
                 Damage::Misplaced => block = self.alike(*target, rng),
                 Damage::Torn | Damage::TornOlder => {
                     // A node of the log with a part of another one is a change, where no checksum denies it.
@@ -131,8 +134,13 @@ impl Volume {
         self.own.iter().filter(|(_, own)| is_one(own)).map(|(ino, _)| *ino).collect()
     }
 
-    /// Repairs a device as the command does, and reads what is then on it; `torn` may fail to be read.
-    pub fn repaired(dev: &Arc<FaultDevice<MemDevice>>, torn: &BTreeSet<Ino>) -> Result<Model, Failure> {
+    /// Repairs a device as the command does, and reads what is then on it, beside what was told; `torn` may fail to be
+    /// read.
+    pub fn repaired(
+        dev: &Arc<FaultDevice<MemDevice>>,
+        torn: &BTreeSet<Ino>,
+    ) -> Result<(Model, Told), Failure> {
+        let mut told = Told::default();
         let is_shown = std::env::var_os("MEDFS_SHOW").is_some();
         let options = Options { max_findings: if is_shown { 2000 } else { 20 }, ..Options::default() };
         let brief = |findings: &[medfs_fsck::Finding]| {
@@ -144,6 +152,8 @@ impl Volume {
                 Err(RepairError::Io(e)) => return fail("repair", e),
                 Err(e) => return fail("repair", e),
             };
+            told.add(&repaired.before);
+            told.add(&repaired.later);
             if is_shown {
                 repaired.before.findings.iter().for_each(|finding| println!("turn {turn}: {finding}"));
             }
@@ -168,6 +178,6 @@ impl Volume {
         let volume = open(dev.clone(), Recover::All).or_else(|e| fail("mount", e))?;
         let found = observe_but(&volume, torn).or_else(|e| fail("observe", e))?;
         volume.close().or_else(|e| fail("mount", format!("close: {e}")))?;
-        Ok(found)
+        Ok((found, told))
     }
 }

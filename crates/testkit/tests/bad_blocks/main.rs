@@ -288,7 +288,7 @@ fn files_that_lost_their_inode_alone() {
     let most = most.unwrap_or(2) as usize;
     for volume in kinds.iter().map(|make| make()) {
         for target in volume.inodes_of_spread_files().into_iter().choose_multiple(&mut rng, most) {
-            for damage in [Damage::Unreadable, Damage::Random] {
+            for damage in [Damage::Unreadable, Damage::Random, Damage::Beheaded] {
                 one(&volume, target, damage, seed, &mut tally);
                 bring(&volume, target, damage, seed, &mut tally);
             }
@@ -329,17 +329,17 @@ fn files_are_brought_past_some_blocks() {
 
 #[test]
 fn files_are_brought_past_some_blocks_of_other_volumes() {
-    bring_past_some_blocks(2);
+    bring_past_some_blocks(1);
 }
 
-/// Some blocks of each part of two volumes, of those in an order by the seed: files are brought off them.
+/// Some blocks of each part of a volume, one of those in an order by the seed: files are brought off them.
 fn bring_past_some_blocks(first: usize) {
     let seed = sample_seed();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut tally = Tally::default();
     let mut kinds = kinds();
     kinds.shuffle(&mut rng);
-    for volume in kinds.iter().skip(first).take(2).map(|make| make()) {
+    for volume in kinds.iter().skip(first).take(1).map(|make| make()) {
         for (target, damage) in two_of_each_part(&volume, &mut rng) {
             bring(&volume, target, Damage::Unreadable, seed, &mut tally);
             bring(&volume, target, damage, seed, &mut tally);
