@@ -142,7 +142,12 @@ pub(crate) fn salvage(image: &Path) -> String {
 
 /// The same without quotes.
 pub(crate) fn salvage_command(image: &Path) -> String {
-    format!("medfs get --salvage {}{} DIRECTORY", map_option(), quote::path(image))
+    format!("{} DIRECTORY", salvage_copied_to(image))
+}
+
+/// The same up to the directory.
+pub(crate) fn salvage_copied_to(image: &Path) -> String {
+    format!("medfs get --salvage {}{}", map_option(), quote::path(image))
 }
 
 /// A path of the volume. Where damage is in its way, or the volume is not shown as it was last, the error says that a

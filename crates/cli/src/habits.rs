@@ -50,7 +50,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["convert"], "'medfs import' and 'medfs export' turn plain F2FS into a volume with deltas and back"),
     (&["resize", "grow", "shrink"], "medfs cannot change the size of a volume"),
     (&["version"], "'medfs --version' prints it"),
-    (&["damage", "damages", "damagd", "broken"], "'medfs help damaged' says what to do about a damaged card"),
+    (
+        &["damaged", "damage", "damages", "damagd", "broken"],
+        "'medfs help damaged' says what to do about a damaged card",
+    ),
 ];
 
 /// What the parser has found wrong, as one sentence with the way on; `command` is as far as it was understood:
@@ -67,8 +70,9 @@ pub(crate) fn sentence(error: &clap::Error, command: &str) -> String {
     let what = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let named = context(ContextKind::InvalidSubcommand).concat();
+            let lower = named.to_lowercase();
             let here =
-                COMMANDS.iter().find(|(words, _)| command.is_empty() && words.contains(&named.as_str()));
+                COMMANDS.iter().find(|(words, _)| command.is_empty() && words.contains(&lower.as_str()));
             let way = match (here, context(ContextKind::SuggestedSubcommand).last()) {
                 (Some((_, sentence)), _) => (*sentence).to_owned(),
                 (None, Some(near)) => format!("did you mean '{near}'?"),

@@ -144,6 +144,9 @@ fn prepare(args: &MkfsArgs, options: &MkfsOptions) -> Result<Claimed> {
     }
     let exists = match std::fs::metadata(&args.image) {
         Ok(meta) if meta.is_file() => true,
+        Ok(meta) if meta.is_dir() => {
+            bail!("{path} is a directory: name an image file in it, or a block device")
+        }
         Ok(meta) if !meta.file_type().is_block_device() => {
             bail!("{path} is neither an image file nor a block device")
         }

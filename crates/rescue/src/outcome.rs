@@ -64,9 +64,19 @@ pub struct Lost {
     pub ranges: Vec<Range<u64>>,
     /// Bytes in all of them.
     pub bytes: u64,
+    /// What was brought may be wrong, too: it replaces no other copy.
+    pub unsure: bool,
 }
 
 impl Lost {
+    /// Why a copy of which nothing is missing stays beside an earlier one; from then on it is unsure.
+    pub(crate) fn why_beside(&mut self) -> &'static str {
+        match std::mem::replace(&mut self.unsure, true) {
+            true => "what was brought may be wrong",
+            false => "an earlier copy, of equal size and time, has other content",
+        }
+    }
+
     /// Adds a range that overlaps none of those that are there.
     pub fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -116,6 +126,11 @@ impl Outcome {
         } else {
             self.more_failures += 1;
         }
+    }
+
+    /// Whether nothing was brought, and nothing is known that could have been.
+    pub fn is_empty(&self) -> bool {
+        self.files + self.directories == 0 && self.is_whole()
     }
 
     /// Whether all was brought that the volume is known to have had.

@@ -316,7 +316,8 @@ impl<'v, S: Sink> Walk<'v, S> {
                 self.fail(at, Some(attr.ino), doubt::of_many(attr, first.met));
             }
             let whole = Lost::default();
-            let lost = first.faults.iter().map(|fault| &fault.lost).find(|lost| lost.bytes > 0);
+            let lost =
+                first.faults.iter().map(|fault| &fault.lost).find(|lost| lost.bytes > 0 || lost.unsure);
             let linked = self.sink.link(&first.place, at, lost.unwrap_or(&whole));
             if let Ok(settled) = &linked {
                 self.tell(attr.ino, at, settled, &first.faults);
@@ -353,10 +354,11 @@ impl<'v, S: Sink> Walk<'v, S> {
             if lost.bytes > 0 && settled.filled {
                 reason += "; the pages of an earlier copy fill them";
             }
-            if lost.bytes > 0 && !settled.place.is(at) {
+            if (lost.bytes > 0 || lost.unsure) && !settled.place.is(at) {
                 let called = settled.place.names().last().map(|name| name.escape_ascii().to_string());
                 let called = called.unwrap_or_default();
-                reason += &format!("; the existing file has more and stays, and the copy is named {called}");
+                let why = if lost.bytes > 0 { "has more" } else { "differs" };
+                reason += &format!("; the existing file {why} and stays, and the copy is named {called}");
             }
             self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost: lost.clone() });
         }
@@ -422,12 +424,18 @@ impl<'v, S: Sink> Walk<'v, S> {
             return self.not_brought(at, ino, error);
         }
         self.add_cuts(ino, &mut lost, &mut reason);
+        let short = self.short_of(ino);
+        lost.unsure = short.is_some() || self.older.contains_key(&ino);
         let ended = self.sink.end(at, meta, &lost);
+        if ended.as_ref().is_ok_and(|settled| lost.bytes == 0 && !settled.place.is(at)) {
+            let reason = lost.why_beside().to_owned();
+            faults.push(Fault { reason, lost: lost.clone() });
+        }
         if let Some(reason) = reason {
             let reason =
                 format!("{lost} of {} cannot be read and were left as holes: {reason}", meta.attr.size);
             faults.push(Fault { reason, lost });
-        } else if let Some(reason) = self.short_of(ino) {
+        } else if let Some(reason) = short {
             faults.push(Fault { reason, lost });
         }
         match ended {

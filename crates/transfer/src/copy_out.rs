@@ -167,12 +167,27 @@ impl<'a> HostDir<'a> {
         Ok((beside, made))
     }
 
-    /// Whether what is at a place, if anything, gives way to a copy of `size` bytes without `lost`.
-    fn gives_way(&mut self, at: &Place, size: u64, lost: &Lost) -> io::Result<bool> {
+    /// Whether what is at a place, if anything, gives way to a copy of `size` bytes without `lost`, which is beside it.
+    fn gives_way(&mut self, at: &Place, beside: &[u8], size: u64, lost: &Lost) -> io::Result<bool> {
         let (dir, name) = self.parent(at)?;
-        let nothing_more = lost.bytes == 0 || beside::has_nothing_more(dir, name, size, lost)?;
+        let mut nothing_more = lost.bytes == 0 || beside::has_nothing_more(dir, name, size, lost)?;
+        if nothing_more && lost.unsure && fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            nothing_more = merge::contains(dir, beside, name).unwrap_or(false);
+        }
         let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         Ok(nothing_more && !old.is_some_and(|old| self.made.contains(&(old.st_dev, old.st_ino))))
+    }
+
+    /// Whether there is a copy at a place already, of equal size and time: where its content differs, the device may
+    /// have lost some.
+    fn has_earlier_copy(&mut self, at: &Place, beside: &[u8]) -> io::Result<bool> {
+        let (dir, name) = self.parent(at)?;
+        let Ok(old) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(false) };
+        let new = fs::statat(dir, beside, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_file = FileType::from_raw_mode(old.st_mode) == FileType::RegularFile;
+        let is_equal =
+            (old.st_size, old.st_mtime, old.st_mtime_nsec) == (new.st_size, new.st_mtime, new.st_mtime_nsec);
+        Ok(is_file && is_equal)
     }
 
     /// Fills the gaps of what was made beside a place with what an earlier copy there has, and tells whether no gap is
@@ -180,7 +195,7 @@ impl<'a> HostDir<'a> {
     fn takes_over(&mut self, beside: &[u8], at: &Place, lost: &Lost) -> io::Result<Option<bool>> {
         let (dir, name) = self.parent(at)?;
         let old = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if self.made.contains(&(old.st_dev, old.st_ino)) {
+        if lost.unsure || self.made.contains(&(old.st_dev, old.st_ino)) {
             return Ok(None);
         }
         let (dir, name) = self.parent(at)?;
@@ -210,7 +225,7 @@ impl<'a> HostDir<'a> {
         let (mut filled, mut whole) = (false, false);
         for place in [at.clone(), at.called(&first)] {
             let is_there = self.parent(&place)?.1 == beside;
-            if !is_there && !self.gives_way(&place, size, lost)? {
+            if !is_there && !self.gives_way(&place, beside, size, lost)? {
                 let Some(is_whole) = self.takes_over(beside, &place, lost)? else { continue };
                 (filled, whole) = (true, is_whole);
             }
@@ -292,7 +307,8 @@ impl Sink for HostDir<'_> {
             return Err(self.failed("finish", at, error));
         }
         let set = metadata(meta).apply_to_open(file.as_fd());
-        let settled = self.settle(at, &beside, meta.attr.size, lost)?;
+        let unsure = lost.unsure || lost.bytes == 0 && self.has_earlier_copy(at, &beside)?;
+        let settled = self.settle(at, &beside, meta.attr.size, &Lost { unsure, ..lost.clone() })?;
         if settled.place.names() == at.names() {
             self.clear_partials(at);
         }

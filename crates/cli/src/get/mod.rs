@@ -72,7 +72,11 @@ pub(crate) fn run(args: &GetArgs) -> Result<u8> {
         return Err(Coded::new(exit::USAGE, text).into());
     }
     if args.salvage && !sources.is_empty() {
-        let text = "--salvage takes one directory to copy everything to, and no paths of the volume";
+        let whole = format!("{} {}", damaged::salvage_copied_to(&args.image), quote::path(destination));
+        let text = format!(
+            "--salvage copies everything, and takes no paths of the volume: {}",
+            hint(format_args!("{whole}"))
+        );
         return Err(Coded::new(exit::USAGE, text).into());
     }
     let command = if args.recursive { "get -r" } else { "get" };
@@ -320,7 +324,13 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
         walk.count_untried();
     }
     bar.finish_and_clear();
-    Ok((walk.finish().0, ended, More::NOTHING))
+    let outcome = walk.finish().0;
+    if ended.is_ok() && outcome.is_empty() {
+        errln!(
+            "medfs get: {image} holds no files. If it was formatted by mistake, nothing is left of what the new format discarded"
+        );
+    }
+    Ok((outcome, ended, More::NOTHING))
 }
 
 /// Why nothing can be salvaged, and what the device holds in place of a volume, where that is known.

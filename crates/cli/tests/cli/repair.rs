@@ -116,7 +116,9 @@ fn a_repair_is_taken_back() {
     let text = error(8, medfs().args(["fsck", "--repair", "--undo"]).args([&undo, &s.image()]));
     assert!(text.contains("exists: an undo file must not exist"), "{text}");
     assert!(fs::read(s.image()).unwrap() == before);
-    for (file, what) in [(s.image(), "is not an undo file of medfs"), (s.path("none"), "No such file")] {
+    for (file, what) in
+        [(s.image(), "is not an undo file of medfs"), (s.path("none"), "there is no undo file")]
+    {
         let text = error(8, medfs().args(["fsck", "--restore"]).args([&file, &s.image()]));
         assert!(text.contains(what) && text.lines().count() == 1, "{text}");
     }
