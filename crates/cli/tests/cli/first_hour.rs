@@ -236,13 +236,15 @@ fn with_interrupt(args: &[&str]) -> System {
 #[test]
 fn ctrl_c_says_what_is_left_of_experiments() {
     let s = Scratch::new();
-    let (lab, demo) = (s.path("lab").display().to_string(), s.path("demo").display().to_string());
+    let made = ["lab", "demo"].map(|name| s.path(name));
+    let [lab, demo] = made.each_ref().map(|path| path.display().to_string());
     let demo = ["demo", "--no-mount", "--transactions", "1000000", "--keep", &demo];
     let lab_run = ["lab", "run", "all", "--scale", "1", "--out", &lab];
-    for (args, expected) in
-        [(&lab_run[..], "medfs lab: interrupted: "), (&demo[..], "medfs demo: interrupted: ")]
-    {
+    let said = ["medfs lab: interrupted: ", "medfs demo: interrupted: "];
+    for ((args, expected), made) in [&lab_run[..], &demo[..]].into_iter().zip(said).zip(&made) {
         let mut child = with_interrupt(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // On a busy machine it may take long until it listens.
+        (0..300).take_while(|_| !made.exists()).for_each(|_| std::thread::sleep(Duration::from_millis(100)));
         std::thread::sleep(Duration::from_secs(1));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let mut text = String::new();
