@@ -352,6 +352,17 @@ fn the_engine_on_mutated_volumes() {
     }
 }
 
+/// A NAT entry that leads out of the main area, and a node of two files, one of which takes an address away.
+#[test]
+fn mutated_volumes_that_once_made_the_engine_panic() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    make(dir.path());
+    let bases = load(dir.path());
+    for seed in [25, 770_605] {
+        case(seed, &bases);
+    }
+}
+
 /// Canaries: the checks of a case fail where they should.
 #[test]
 fn what_is_not_fine_is_noticed() {

@@ -17,7 +17,7 @@ use crate::map::node_tree::Slot;
 use crate::map::page_versions::{Attributes, VersionId};
 use medfs_device::{Cause, WriteTag};
 use medfs_format::node::FileKind;
-use medfs_format::{Block, BlockAddr, Ino, NULL_ADDR, is_block};
+use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
 use medfs_store::runs;
 use std::sync::Arc;
 
@@ -73,7 +73,11 @@ impl Content {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let old = slot.addr();
-        debug_assert_ne!(old, NULL_ADDR, "space is reserved when a page becomes dirty");
+        if old == NULL_ADDR {
+            // Space is reserved when a page becomes dirty: another file has the node, too, and took the address away.
+            let what = format!("none for page {}, whose place was reserved", page.index);
+            return Err(FormatError::corrupt(Structure::Inode, inode.ino, "i_addr", what).into());
+        }
         self.check_addr(inode, page.index, old)?;
         let compact = self.is_compact_page(inode, page.index);
         let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };

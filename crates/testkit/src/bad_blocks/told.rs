@@ -60,7 +60,10 @@ impl Volume {
             let Err(difference) = compare_inode(&was, is) else { continue };
             match told.damaged.get(&ino) {
                 None => return fail("untold", format!("{path} (inode {ino}): {difference}")),
-                Some(shown) if *shown != path && is_way_whole(self, id, hits) => {
+                // Of one that is told as lost remains may come to lost+found.
+                Some(shown)
+                    if *shown != path && !told.lost.contains(&ino) && is_way_whole(self, id, hits) =>
+                {
                     return fail("path", format!("{path} (inode {ino}) is told as {shown}"));
                 }
                 Some(_) => {}
