@@ -7,7 +7,6 @@ use medfs::Files;
 use medfs_format::Block;
 use medfs_format::node::{FileKind, RawInode};
 use std::fs;
-use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -22,17 +21,6 @@ const NAMES: usize = 27 + 3 + 214 * 11;
 fn erase(image: &Path, addr: u64, sectors: usize) {
     let image = fs::File::options().write(true).open(image).unwrap();
     image.write_all_at(&vec![0; sectors * SECTOR], addr * PAGE).unwrap();
-}
-
-fn read_block(image: &Path, addr: u64) -> Box<Block> {
-    let mut block = Block::boxed();
-    fs::File::open(image).unwrap().read_exact_at(&mut block.0, addr * PAGE).unwrap();
-    block
-}
-
-fn write_block(image: &Path, addr: u64, block: &Block) {
-    let image = fs::File::options().write(true).open(image).unwrap();
-    image.write_all_at(&block.0, addr * PAGE).unwrap();
 }
 
 /// A directory whose first block has no entry, not even its own, has lost them: it is not taken for empty.
@@ -103,11 +91,10 @@ fn a_check_and_a_repair_name_the_files_that_are_kept_as_they_read() {
         let dir = make(v, v.root(), "dir", FileKind::Directory);
         make(v, dir, "a", FileKind::Regular);
     });
-    let image = fs::File::options().write(true).open(s.image()).unwrap();
-    for a in blocks(&s.image(), |block| is_inode(block, "a")) {
-        // Its time: the checksum tells that something is wrong, and not what.
-        image.write_all_at(b"any time", a * PAGE + offset_of!(RawInode, i_ctime) as u64).unwrap();
-    }
+    // Its time: the checksum tells that something is wrong, and not what.
+    let at_any_time =
+        |block: &mut Block| block.view_mut::<RawInode>().i_ctime = u64::from_le_bytes(*b"any time").into();
+    assert!(damage(&s.image(), |block| is_inode(block, "a"), at_any_time) > 0);
     let path = "/dir/a (inode ";
     let what = ": kept as read, as a part of its inode is lost or wrong";
     let said = says(&s, 4, "fsck image");
@@ -147,12 +134,12 @@ fn a_good_copy_is_not_replaced_by_one_that_may_be_wrong() {
     let s = volume();
     says(&s, 0, "get -r image / files");
     let good = fs::read(s.path("files/dir/b")).unwrap();
-    let b = blocks(&s.image(), |block| is_inode(block, "b"))[0];
-    let mut inode = read_block(&s.image(), b);
-    // A smaller size, which is not seen: the inode says that it was changed, and its number of blocks.
-    inode.view_mut::<RawInode>().i_blocks = 9.into();
-    inode.view_mut::<RawInode>().i_size = 100.into();
-    write_block(&s.image(), b, &inode);
+    // A smaller size, which is not seen: its number of blocks says that it lacks some.
+    let shorten = |block: &mut Block| {
+        block.view_mut::<RawInode>().i_blocks = 9.into();
+        block.view_mut::<RawInode>().i_size = 100.into();
+    };
+    assert!(damage(&s.image(), |block| is_inode(block, "b"), shorten) > 0);
     let said = says(&s, 1, "get --salvage image files");
     assert!(said.contains("/dir/b") && said.contains("differs and stays"), "{said}");
     assert!(fs::read(s.path("files/dir/b")).unwrap() == good);
