@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How long the moments last in which a device is claimed by a program that only looks whether it is free.
 const LOOKS: Duration = Duration::from_millis(50);
+/// How long a child that a program has forked may take until it runs another one: so long it has the locks of the
+/// program, though that has given them back.
+const FORKS: Duration = Duration::from_millis(300);
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -74,8 +77,12 @@ fn wait<T>(
             Err(in_use) => in_use,
         };
         let holder = Holder::of(&place);
-        let is_device = matches!(Identity::at(&place), Some(Identity::Block(_)));
-        let least = if is_device { LOOKS } else { Duration::ZERO };
+        let is_others = holder.process.as_ref().is_some_and(|process| process.pid != std::process::id());
+        let least = match Identity::at(&place) {
+            Some(Identity::Block(_)) => LOOKS,
+            _ if is_others => Duration::ZERO,
+            _ => FORKS,
+        };
         let most = if holder.is_ending() { patience.max(least) } else { least };
         if start.elapsed() >= most {
             return Err(refusal(path, &place, &holder));
@@ -284,5 +291,33 @@ impl Related {
             self.found.push(Other { path, identity, whole });
         }
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::thread;
+
+    /// A child between fork and exec has the descriptors of its parent, and with them its locks.
+    #[test]
+    fn a_lock_that_a_forked_child_still_has_is_waited_for() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let take = |file: &File| Claim::take(image.path(), file, Share::Nobody, Duration::ZERO);
+        let file = File::open(image.path()).unwrap();
+        let claim = take(&file).unwrap();
+        let of_child = file.try_clone().unwrap();
+        drop((claim, file));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(FORKS / 6);
+                drop(of_child);
+            });
+            take(&File::open(image.path()).unwrap()).unwrap();
+        });
+        let (kept, again) = (File::open(image.path()).unwrap(), File::open(image.path()).unwrap());
+        let _claim = take(&kept).unwrap();
+        assert_eq!(take(&again).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
     }
 }
