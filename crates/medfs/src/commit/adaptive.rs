@@ -18,7 +18,6 @@ use crate::commit::holdup::Holdup;
 use crate::commit::policy::tradeoff::End;
 use crate::map::inode::Scope;
 use crate::options::{CommitPolicy, LossBounds};
-use medfs_format::BLOCK_SIZE;
 use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,17 +33,17 @@ pub struct AdaptiveStats {
     pub oldest_millis: Option<u64>,
     /// fsyncs that have returned and are not durable.
     pub fsyncs_waiting: u64,
-    /// Bytes of changed pages that are not durable.
+    /// Bytes of changed pages and nodes that are not durable.
     pub bytes_waiting: u64,
     /// fsyncs that returned before they were durable.
     pub fsyncs_deferred: u64,
     /// Commits that the age of a change made due.
     pub commits_by_age: u64,
-    /// Commits that a change waited for, as too much was not durable.
+    /// Commits that a change or an fsync waited for, as too much was not durable.
     pub commits_by_bytes: u64,
-    /// Commits that a change waited for, as more would not be written within `holdup`.
+    /// Commits that a change or an fsync waited for, as more would not be written within `holdup`.
     pub commits_by_holdup: u64,
-    /// Bytes of changed pages that a commit writes within `holdup`, as measured; `None` without that option.
+    /// Bytes of changed pages and nodes that a commit writes within `holdup`, as measured; `None` without that option.
     pub holdup_bytes: Option<u64>,
     /// Commits that an fsync waited for, as too many had been put off.
     pub commits_by_fsyncs: u64,
@@ -82,8 +81,15 @@ struct Open {
     fsyncs: u64,
     chooser: Chooser,
     holdup: Option<Holdup>,
-    /// When the commit under way began, and the bytes of dirty pages then.
+    /// When the commit under way began, and the bytes that were dirty then.
     committing: Option<(Duration, u64)>,
+}
+
+impl Open {
+    /// Dirty bytes that a commit writes within `holdup`.
+    fn held(&self) -> u64 {
+        self.holdup.as_ref().map_or(u64::MAX, Holdup::bytes)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +124,16 @@ impl Adaptive {
         });
     }
 
+    /// The bound that so many dirty bytes reach, of which `held` can be written within `holdup`.
+    fn beyond(&self, dirty_bytes: u64, held: u64) -> Option<&AtomicU64> {
+        match dirty_bytes {
+            0 => None,
+            _ if dirty_bytes >= self.bounds.bytes => Some(&self.counters.by_bytes),
+            _ if dirty_bytes >= held => Some(&self.counters.by_holdup),
+            _ => None,
+        }
+    }
+
     /// How old the oldest change may become before a commit begins.
     fn patience(&self) -> Duration {
         self.bounds.age.saturating_sub(TICK)
@@ -129,21 +145,23 @@ impl Durability for Adaptive {
         Scope::Volume
     }
 
-    fn on_fsync(&self, _: Fsync, room: Room) -> SyncPlan {
+    fn on_fsync(&self, _: Fsync, room: Room, dirty_bytes: u64) -> SyncPlan {
         let mut open = self.open.lock();
+        let held = open.held();
         let cause = match room {
             Room::Tight => &self.counters.for_room,
-            Room::Enough if open.holdup.as_ref().is_some_and(|holdup| holdup.bytes() == 0) => {
-                &self.counters.by_holdup
-            }
+            Room::Enough if held == 0 => &self.counters.by_holdup,
             Room::Enough if self.bounds.fsyncs.is_some_and(|most| open.fsyncs >= most) => {
                 &self.counters.by_fsyncs
             }
-            Room::Enough => {
-                open.fsyncs += 1;
-                count(&self.counters.deferred);
-                return SyncPlan::Later;
-            }
+            Room::Enough => match self.beyond(dirty_bytes, held) {
+                Some(cause) => cause,
+                None => {
+                    open.fsyncs += 1;
+                    count(&self.counters.deferred);
+                    return SyncPlan::Later;
+                }
+            },
         };
         count(cause);
         SyncPlan::Now
@@ -153,16 +171,10 @@ impl Durability for Adaptive {
         let (chosen, held) = {
             let mut open = self.open.lock();
             open.since.get_or_insert(now);
-            let held = open.holdup.as_ref().map_or(u64::MAX, Holdup::bytes);
-            (open.chooser.on_change(now, pages), held)
+            (open.chooser.on_change(now, pages), open.held())
         };
-        let dirty = pages.dirty * BLOCK_SIZE as u64;
-        if dirty >= self.bounds.bytes {
-            count(&self.counters.by_bytes);
-            return true;
-        }
-        if dirty > 0 && dirty >= held {
-            count(&self.counters.by_holdup);
+        if let Some(cause) = self.beyond(pages.dirty_bytes(), held) {
+            count(cause);
             return true;
         }
         if chosen {
@@ -260,10 +272,10 @@ mod tests {
     #[test]
     fn so_many_fsyncs_may_be_lost_and_no_more() {
         let policy = within(30, 1 << 20, Some(2));
-        let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough)).collect();
+        let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough, 0)).collect();
         assert_eq!(plans, [SyncPlan::Later, SyncPlan::Later, SyncPlan::Now]);
         policy.checkpointed(second(129));
-        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Later);
         let stats = policy.stats(second(1), 0).unwrap();
         assert_eq!((stats.fsyncs_waiting, stats.fsyncs_deferred, stats.commits_by_fsyncs), (1, 3, 1));
     }
@@ -273,18 +285,22 @@ mod tests {
         let policy = within(30, 1 << 20, None);
         assert!(!policy.on_change(second(1), dirty(255)));
         assert!(policy.on_change(second(1), dirty(256)));
-        assert_eq!(policy.on_fsync(FILE, Room::Tight), SyncPlan::Now);
+        assert!(policy.on_change(second(1), PageCounts { nodes: 128, ..dirty(128) }), "nodes are lost too");
+        // What several operations changed at once.
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, (1 << 20) - 1), SyncPlan::Later);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 1 << 20), SyncPlan::Now);
+        assert_eq!(policy.on_fsync(FILE, Room::Tight, 0), SyncPlan::Now);
     }
 
     #[test]
     fn a_device_that_is_too_slow_for_the_holdup_puts_nothing_off() {
         let bounds = LossBounds { holdup: Some(second(1)), ..LossBounds::default() };
         let policy = Adaptive::new(bounds, &CommitPolicy::default());
-        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Later);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Later);
         assert!(!policy.on_change(second(1), dirty(63)) && policy.on_change(second(1), dirty(64)));
         policy.checkpointing(second(1), 1 << 12);
         policy.checkpointed(second(3));
-        assert_eq!(policy.on_fsync(FILE, Room::Enough), SyncPlan::Now);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Now);
         assert!(policy.on_change(second(3), dirty(1)) && !policy.on_change(second(3), dirty(0)));
         let stats = policy.stats(second(3), 0).unwrap();
         assert_eq!((stats.commits_by_holdup, stats.holdup_bytes), (3, Some(0)));

@@ -15,7 +15,7 @@ const BURST: Duration = Duration::from_millis(50);
 /// Quiet times that each state of the prediction remembers.
 const REMEMBERED: usize = 8;
 
-/// What the page cache counted since the mount, and the pages that are dirty now.
+/// What the page cache counted since the mount, and the pages and nodes that are dirty now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PageCounts {
     /// Pages that operations changed, a page once for each change.
@@ -24,6 +24,15 @@ pub(crate) struct PageCounts {
     pub(super) placed: u64,
     /// Dirty pages now.
     pub(super) dirty: u64,
+    /// Dirty nodes now: what files hold in their inodes, attributes, addresses.
+    pub(super) nodes: u64,
+}
+
+impl PageCounts {
+    /// Bytes of what is dirty.
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        (self.dirty + self.nodes) * BLOCK_SIZE as u64
+    }
 }
 
 pub(super) struct Chooser {

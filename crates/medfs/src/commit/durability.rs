@@ -57,8 +57,8 @@ pub(crate) trait Durability: Send + Sync {
         true
     }
 
-    /// Asked at each fsync.
-    fn on_fsync(&self, fsync: Fsync, room: Room) -> SyncPlan;
+    /// Asked at each fsync, with the bytes that are dirty.
+    fn on_fsync(&self, fsync: Fsync, room: Room, dirty_bytes: u64) -> SyncPlan;
 
     /// The fsync whose file is to be committed next.
     fn oldest(&self) -> Option<Fsync> {
@@ -79,7 +79,7 @@ pub(crate) trait Durability: Send + Sync {
         false
     }
 
-    /// The whole volume begins to be made durable, with so many bytes of dirty pages.
+    /// The whole volume begins to be made durable, with so many dirty bytes.
     fn checkpointing(&self, _now: Duration, _dirty_bytes: u64) {}
 
     /// The whole volume is durable.
@@ -100,7 +100,7 @@ impl Durability for Immediate {
         false
     }
 
-    fn on_fsync(&self, _: Fsync, _: Room) -> SyncPlan {
+    fn on_fsync(&self, _: Fsync, _: Room, _: u64) -> SyncPlan {
         SyncPlan::Now
     }
 }
@@ -113,7 +113,7 @@ pub(crate) struct Deferred {
 }
 
 impl Durability for Deferred {
-    fn on_fsync(&self, fsync: Fsync, _: Room) -> SyncPlan {
+    fn on_fsync(&self, fsync: Fsync, _: Room, _: u64) -> SyncPlan {
         let mut kept = self.kept.lock();
         // Nothing changed since the same one came.
         if kept.back() != Some(&fsync) {
@@ -175,13 +175,16 @@ mod tests {
         let fsync = |ino| Fsync { ino, datasync: false };
         assert_eq!(policy.oldest(), None);
         for ino in [9, 9, 4, 9] {
-            assert_eq!(policy.on_fsync(fsync(ino), Room::Enough), SyncPlan::Later);
+            assert_eq!(policy.on_fsync(fsync(ino), Room::Enough, 0), SyncPlan::Later);
         }
         for ino in [9, 4, 9] {
             assert_eq!(policy.oldest(), Some(fsync(ino)));
             policy.committed();
         }
         assert_eq!(policy.oldest(), None);
-        assert_eq!((Immediate.on_fsync(fsync(9), Room::Enough), Immediate.oldest()), (SyncPlan::Now, None));
+        assert_eq!(
+            (Immediate.on_fsync(fsync(9), Room::Enough, 0), Immediate.oldest()),
+            (SyncPlan::Now, None)
+        );
     }
 }

@@ -64,7 +64,7 @@ impl Commit {
     fn plan(&self, fsync: Fsync, room: Room) -> SyncPlan {
         match self.opts.sync || self.low_power.load(Ordering::Acquire) {
             true => SyncPlan::Now,
-            false => self.ways.durability.on_fsync(fsync, room),
+            false => self.ways.durability.on_fsync(fsync, room, self.page_counts().dirty_bytes()),
         }
     }
 
@@ -318,7 +318,12 @@ impl Commit {
 
     fn page_counts(&self) -> PageCounts {
         let (changed, placed) = self.pages.changed_and_placed();
-        PageCounts { changed, placed, dirty: self.pages.dirty() as u64 }
+        PageCounts {
+            changed,
+            placed,
+            dirty: self.pages.dirty() as u64,
+            nodes: self.nodes.dirty_count() as u64,
+        }
     }
 
     /// Commits what fsyncs closed and left for later, as it is about to change.
@@ -354,7 +359,10 @@ impl MakeDurable for FromBelow {
 
     fn checkpointing(&self) {
         if let Ok(commit) = self.commit() {
-            commit.ways.durability.checkpointing(commit.clock.monotonic(), commit.pages.dirty_bytes());
+            commit
+                .ways
+                .durability
+                .checkpointing(commit.clock.monotonic(), commit.page_counts().dirty_bytes());
         }
     }
 
@@ -382,7 +390,7 @@ impl MakeDurable for FromBelow {
 impl Commit {
     /// What waits to be durable; `None` where nothing is put off.
     pub(crate) fn adaptive_stats(&self) -> Option<AdaptiveStats> {
-        self.ways.durability.stats(self.clock.monotonic(), self.pages.dirty_bytes())
+        self.ways.durability.stats(self.clock.monotonic(), self.page_counts().dirty_bytes())
     }
 
     /// What the log that outlives the process holds; `None` where there is none.

@@ -3,7 +3,7 @@
 //! Invariant: a cached page equals what the file's address (or hole) holds; whoever changes an address or content
 //! holds the inode's lock and removes or replaces the page here.
 
-use medfs_format::{BLOCK_SIZE, Block, Ino};
+use medfs_format::{Block, Ino};
 use medfs_store::{Cache, cache};
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,10 +97,6 @@ impl Pages {
 
     pub(crate) fn dirty(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn dirty_bytes(&self) -> u64 {
-        self.dirty() as u64 * BLOCK_SIZE as u64
     }
 
     pub(crate) fn clean(&self) -> usize {

@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+/// The front end's timer comes once a second.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+
 /// When an fsync makes durable (`durability=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum DurabilityMode {
@@ -27,7 +30,7 @@ pub enum DurabilityMode {
 pub struct LossBounds {
     /// Age of the oldest change (`durability_age=30s`).
     pub age: Duration,
-    /// Changed pages in bytes (`durability_bytes=16M`).
+    /// Changed pages and nodes in bytes (`durability_bytes=16M`).
     pub bytes: u64,
     /// fsyncs that have returned (`durability_fsyncs=N`); `None`: any number.
     pub fsyncs: Option<u64>,
@@ -104,16 +107,19 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         itself,
         Some
     ),
-    time_row!(
-        "durability_age",
-        "30s",
-        "With durability=adaptive, the age at which a change becomes durable.",
-        loss.age
-    ),
+    MountOption {
+        name: "durability_age",
+        form: Value("TIME"),
+        accepts: "a time from 1 s to a day",
+        default: "30s",
+        help: "With durability=adaptive, the age at which a change becomes durable.",
+        set: |o, value| time(value).filter(|time| *time >= LEAST_AGE).map(|time| o.loss.age = time).is_some(),
+        show: |o| vec![show_time(o.loss.age)],
+    },
     size_row!(
         "durability_bytes",
         "16M",
-        "With durability=adaptive, the most bytes of changed pages that are not durable yet.",
+        "With durability=adaptive, the most bytes of changed pages and nodes that are not durable yet.",
         loss.bytes
     ),
     MountOption {

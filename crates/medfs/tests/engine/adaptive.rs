@@ -30,7 +30,7 @@ fn an_fsync_asks_nothing_of_the_device_and_a_barrier_makes_all_durable() {
         assert_eq!(found(&device, [a, b]), [1, 1]);
         let waiting = v.stats().adaptive.unwrap();
         assert_eq!((waiting.fsyncs_waiting, waiting.fsyncs_deferred), (3, 3));
-        assert_eq!(waiting.bytes_waiting, 2 * PAGE as u64);
+        assert_eq!(waiting.bytes_waiting, 4 * PAGE as u64, "two pages and two inodes");
         v.sync().unwrap();
         assert_eq!(found(&device, [a, b]), [2, 3]);
         assert_eq!(v.stats().adaptive.unwrap().fsyncs_waiting, 0);
@@ -72,7 +72,8 @@ fn the_age_of_the_oldest_change_is_bounded() {
 fn the_bytes_that_may_be_lost_are_bounded() {
     let (v, device, _) = opened(blank_delta(64), ",durability_bytes=64K");
     let [a, b] = two_files(&v);
-    for page in 0..16 {
+    // The inode is one block more.
+    for page in 0..15 {
         write(&v, a, page * PAGE as u64, &[2; PAGE]);
     }
     assert_eq!(found(&device, [a, b]), [1, 1]);
@@ -249,4 +250,37 @@ fn no_more_is_dirty_than_is_written_within_the_holdup() {
         allowed.push(stats.holdup_bytes.unwrap());
     }
     assert!(allowed[0] > 64 << 10 && allowed[1] > 2 * allowed[0], "{allowed:?}");
+}
+
+/// What files hold in their inodes is lost with the nodes: it counts in the bounds as pages do.
+#[test]
+fn the_nodes_of_small_files_count_in_the_bounds() {
+    for bound in ["durability_bytes=64K", "holdup=1s"] {
+        let (v, _, _) = opened(blank_delta(64), &format!(",{bound},durability_age=1000s"));
+        let files: Vec<_> = (0..200).map(|n| file(&v, v.root(), &format!("{n}"))).collect();
+        v.sync().unwrap();
+        for &f in &files {
+            write(&v, f, 0, b"small");
+            v.fsync(f, false).unwrap();
+            let stats = v.stats().adaptive.unwrap();
+            let most = stats.holdup_bytes.unwrap_or(64 << 10);
+            assert!(stats.fsyncs_waiting == 0 || stats.bytes_waiting < most, "{bound}: {stats:?}");
+        }
+        let stats = v.stats().adaptive.unwrap();
+        assert!(stats.commits_by_bytes + stats.commits_by_holdup > 0, "{bound}: {stats:?}");
+    }
+}
+
+/// Many writes may pass the question before they change anything, and one may be large: the fsync asks again.
+#[test]
+fn an_fsync_beyond_a_bound_commits_before_it_returns() {
+    for bound in ["durability_bytes=64K", "holdup=1s"] {
+        let (v, device, _) = opened(blank_delta(64), &format!(",{bound},durability_age=1000s"));
+        let [a, b] = two_files(&v);
+        write(&v, a, 0, &[2; 128 * PAGE]);
+        assert_eq!(found(&device, [a, b]), [1, 1]);
+        v.fsync(a, false).unwrap();
+        assert_eq!(found(&device, [a, b]), [2, 1], "{bound}");
+        assert_eq!(v.stats().adaptive.unwrap().bytes_waiting, 0);
+    }
 }
