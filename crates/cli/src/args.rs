@@ -49,7 +49,7 @@ pub(crate) enum Command {
     /// Print the type, UUID and label of the volume on a device, for udev and scripts; exits with 2 without one
     Probe(ProbeArgs),
     /// Write all changes of a mounted volume to its device
-    Sync(DirArgs),
+    Sync(crate::all_mounts::OneOrAll),
     /// Tell a mounted volume that power may fail, or is back
     Power(crate::power::PowerArgs),
     /// Record what applications do to their files; import, inspect and export such traces
@@ -253,13 +253,6 @@ pub(crate) enum ReportFormat {
     Csv,
     /// The comparison as Parquet, in builds with the feature
     Parquet,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DirArgs {
-    /// Directory of a mounted volume
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) dir: PathBuf,
 }
 
 #[derive(Args, Debug)]

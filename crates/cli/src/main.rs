@@ -11,6 +11,7 @@
 mod output;
 
 mod abandoned;
+mod all_mounts;
 mod args;
 mod ars;
 mod completions;
@@ -128,7 +129,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Ls(a) => exit::run("ls", exit::FAILURE, || list::run(&a)),
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
-        Command::Sync(a) => exit::run("sync", exit::FAILURE, || umount::sync(&a)),
+        Command::Sync(a) => exit::run("sync", exit::FAILURE, || all_mounts::sync(&a)),
         Command::Power(a) => exit::run("power", exit::FAILURE, || power::run(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),

@@ -17,13 +17,24 @@ use std::path::{Path, PathBuf};
 /// Types of file systems in memory, as statfs(2) has them: tmpfs, ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Puts a directory in the place of `survivor=auto`, and makes it where a log will be made.
-pub(crate) fn resolve(options: &mut MountOptions) {
+/// Puts a directory in the place of `survivor=auto`: that of the device's log, where one waits, or else one that is
+/// made where a log will be.
+pub(crate) fn resolve(options: &mut MountOptions, dev: &dyn BlockDevice) {
+    let makes = options.durability == DurabilityMode::Adaptive && !options.read_only;
     if options.survivor != Survivor::Auto {
+        if let Survivor::In(dir) = &options.survivor
+            && makes
+            && !is_in_memory(dir)
+        {
+            errln!(
+                "medfs mount: survivor={} is not in memory: each operation is written to that disk",
+                dir.display()
+            );
+        }
         return;
     }
-    let makes = options.durability == DurabilityMode::Adaptive && !options.read_only;
-    match place(makes) {
+    let waiting = waiting(dev).and_then(|log| Some(log.parent()?.to_owned()));
+    match waiting.map_or_else(|| place(makes), |dir| Ok(Some(dir))) {
         Ok(Some(dir)) => options.survivor = Survivor::In(dir),
         Ok(None) if makes => errln!(
             "medfs mount: no file system in memory was found for survivor=auto: a daemon that is killed loses what is not durable"
@@ -39,7 +50,8 @@ pub(crate) fn resolve(options: &mut MountOptions) {
 pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
     let mut copies = (0..2).filter_map(|at| read_block(dev, at).ok());
     let superblock = copies.find(|block| target::is_superblock(block))?;
-    medfs::waiting_operations(&place(false).ok()??, RawSuperblock::in_block(&superblock).uuid)
+    let uuid = RawSuperblock::in_block(&superblock).uuid;
+    places().find_map(|dir| medfs::waiting_operations(&dir, uuid))
 }
 
 /// Says that a volume has less than was acknowledged, where that is so.
@@ -77,12 +89,9 @@ fn place(make: bool) -> io::Result<Option<PathBuf>> {
     let Some(dir) = candidates().into_iter().find(|dir| dir.parent().is_some_and(is_in_memory)) else {
         return Ok(None);
     };
-    match fs::symlink_metadata(&dir) {
-        Ok(meta) if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 => {
-            let why = format!("{} is no directory of this user's alone", dir.display());
-            Err(io::Error::other(why))
-        }
-        Ok(_) => Ok(Some(dir)),
+    match is_own(&dir) {
+        Ok(true) => Ok(Some(dir)),
+        Ok(false) => Err(io::Error::other(format!("{} is no directory of this user's alone", dir.display()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
             DirBuilder::new().mode(0o700).create(&dir)?;
             Ok(Some(dir))
@@ -92,14 +101,24 @@ fn place(make: bool) -> io::Result<Option<PathBuf>> {
     }
 }
 
-fn candidates() -> Vec<PathBuf> {
-    let user = geteuid();
-    let shared = PathBuf::from(format!("/dev/shm/medfs-{}", user.as_raw()));
-    if user.is_root() {
-        return vec!["/run/medfs".into(), shared];
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    runtime.map(|dir| dir.join("medfs")).into_iter().chain([shared]).collect()
+/// All directories in which an earlier mount may have left a log: the first may not have been there then.
+fn places() -> impl Iterator<Item = PathBuf> {
+    candidates()
+        .into_iter()
+        .filter(|dir| dir.parent().is_some_and(is_in_memory) && is_own(dir).unwrap_or(false))
+}
+
+/// Whether a directory is this user's, and nobody else writes to it.
+fn is_own(dir: &Path) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(dir)?;
+    Ok(meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0)
+}
+
+/// They follow from the user alone: what a session has in its environment, cron and sudo have not.
+fn candidates() -> [PathBuf; 2] {
+    let user = geteuid().as_raw();
+    let first = if user == 0 { "/run/medfs".into() } else { format!("/run/user/{user}/medfs") };
+    [first, format!("/dev/shm/medfs-{user}")].map(PathBuf::from)
 }
 
 fn is_in_memory(dir: &Path) -> bool {
@@ -113,7 +132,7 @@ mod tests {
     #[test]
     fn another_place_stays_and_posix_makes_none() {
         let mut options = MountOptions { survivor: Survivor::Off, ..MountOptions::default() };
-        resolve(&mut options);
+        resolve(&mut options, &medfs_device::MemDevice::new(8));
         assert_eq!(options.survivor, Survivor::Off);
         assert!(candidates().iter().all(|dir| dir.is_absolute()));
         assert!(!is_in_memory(Path::new("/proc")) && !is_in_memory(Path::new("/none")));

@@ -181,7 +181,7 @@ pub(crate) fn open_volume_at(
     clock: Arc<dyn Clock>,
 ) -> Result<Volume> {
     // To read only it tells of a log that it does not replay.
-    survivor::resolve(&mut options);
+    survivor::resolve(&mut options, &*dev);
     explain_no_volume(&*dev, path)?;
     Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
 }
@@ -328,10 +328,15 @@ fn in_force(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     weigh::in_force(&valid, &mut |addr| Ok::<_, io::Error>(read_block(dev, addr.into()).ok())).ok().flatten()
 }
 
-/// Whether something is so of a copy of the superblock that says that it is one.
+/// Whether something is so of a copy of the superblock that says that it is one, and has no wrong checksum.
 fn is_said_of(dev: &dyn BlockDevice, what: impl Fn(&RawSuperblock) -> bool) -> bool {
-    let said = |block: Box<Block>| is_superblock(&block) && what(RawSuperblock::in_block(&block));
+    let said = |block: Box<Block>| is_credible_superblock(&block) && what(RawSuperblock::in_block(&block));
     (0..2).any(|at| read_block(dev, at).is_ok_and(&said))
+}
+
+/// Whether a block says that it is a superblock, and what it says is to be believed.
+pub(crate) fn is_credible_superblock(block: &Block) -> bool {
+    is_superblock(block) && !RawSuperblock::in_block(block).has_wrong_checksum()
 }
 
 /// Says what is on a device that is no volume, rather than which field of a superblock is wrong.

@@ -1,12 +1,12 @@
-//! `medfs umount`, `umount.fuse.medfs` and `medfs sync`: reach the daemon of a mounted volume.
+//! `medfs umount` and `umount.fuse.medfs`: reach the daemon of a mounted volume.
 //!
 //! umount(2) returns before the daemon of a plain FUSE mount has written its last checkpoint. So this waits
 //! for the daemon's end, and hears from it how that went ([`Outcome`]). umount(8) calls the helper for mounts
 //! of our kinds.
 
-use crate::args::{DirArgs, UmountArgs};
+use crate::args::UmountArgs;
 use crate::outcome::Outcome;
-use crate::{abandoned, exit, users};
+use crate::{exit, users};
 use anyhow::{Context, Result, bail};
 use medfs_device::Holder;
 use medfs_device::holder::{Process, in_other_namespace};
@@ -320,14 +320,6 @@ impl Daemon {
     }
 }
 
-/// `medfs sync`
-pub(crate) fn sync(args: &DirArgs) -> Result<u8> {
-    abandoned::refuse(&args.dir)?;
-    abandoned::refuse_foreign(&args.dir)?;
-    control::sync(&args.dir)?;
-    Ok(exit::SUCCESS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,7 +341,8 @@ mod tests {
     fn a_killed_daemon_is_seen_by_its_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (kind, device) = ("fuse.medfs".to_owned(), (0, 1));
-        let mount = MountEntry { on: "/nowhere".into(), kind, source: file.path().into(), device };
+        let mount =
+            MountEntry { on: "/nowhere".into(), kind, source: file.path().into(), device, owner: None };
         assert!(Daemon::of(&mount, None).is_none());
         let mut killed = lock_as_killed(file.as_file());
         let process = Daemon::of(&mount, None).unwrap().process;

@@ -1,6 +1,8 @@
 //! The kernel's list of mounts, as far as it tells what uses a device. Reading it asks no file system.
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// A line of the list.
@@ -14,6 +16,8 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// Major and minor number of the device; of a FUSE mount without one the minor number is that of its connection.
     pub device: (u32, u32),
+    /// The user and group whose processes the kernel lets in, of a FUSE mount without `allow_other`.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl MountEntry {
@@ -40,29 +44,38 @@ impl MountEntry {
 pub fn mounts(of: Option<u32>) -> io::Result<Vec<MountEntry>> {
     let of = of.map_or("self".to_owned(), |pid| pid.to_string());
     let list = std::fs::read(format!("/proc/{of}/mountinfo"))?;
-    Ok(String::from_utf8_lossy(&list).lines().filter_map(parse).collect())
+    Ok(list.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-fn parse(line: &str) -> Option<MountEntry> {
-    let (place, what) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(2);
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let mut place = fields.by_ref().skip(2);
     let (device, on) = (place.next()?, place.nth(1)?);
-    let mut what = what.split(' ');
-    let (kind, source) = (what.next()?, what.next()?);
+    let mut what = fields.skip_while(|field| *field != b"-").skip(1);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let (kind, source, options) = (what.next()?, what.next()?, what.next().unwrap_or_default());
+    let device = text(device);
     let (major, minor) = device.split_once(':')?;
-    let device = (major.parse().ok()?, minor.parse().ok()?);
     Some(MountEntry {
-        on: unescape(on).into(),
-        kind: kind.to_owned(),
-        source: unescape(source).into(),
-        device,
+        on: unescape(on),
+        kind: text(kind),
+        source: unescape(source),
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        owner: owner(&text(options)),
     })
 }
 
-/// Undoes the octal escapes (`\040`) of the list.
-fn unescape(field: &str) -> String {
+/// Whom the options of a FUSE mount let in, where that is not everyone.
+fn owner(options: &str) -> Option<(u32, u32)> {
+    let value = |name: &str| options.split(',').find_map(|option| option.strip_prefix(name)?.parse().ok());
+    let is_for_all = options.split(',').any(|option| option == "allow_other");
+    Some((value("user_id=")?, value("group_id=")?)).filter(|_| !is_for_all)
+}
+
+/// Undoes the octal escapes (`\040`) of the list. Names need not be UTF-8.
+fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field.as_bytes();
+    let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {
         let octal = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
@@ -76,7 +89,7 @@ fn unescape(field: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    OsString::from_vec(bytes).into()
 }
 
 #[cfg(test)]
@@ -86,20 +99,26 @@ mod tests {
     #[test]
     fn lines_of_mountinfo() {
         let line = "45 28 0:61 / /mnt/with\\040space rw,relatime shared:1 - fuse.medfs /a\\134b\\043.img rw,user_id=0";
-        let entry = parse(line).unwrap();
+        let entry = parse(line.as_bytes()).unwrap();
         assert_eq!((entry.on.to_str(), entry.source.to_str()), (Some("/mnt/with space"), Some("/a\\b#.img")));
         assert_eq!((entry.device, entry.is_medfs()), ((0, 61), true));
-        let entry = parse("45 28 7:2 / /mnt rw - fuseblk.medfs /dev/loop2 rw").unwrap();
+        let entry = parse(b"45 28 7:2 / /mnt rw - fuseblk.medfs /dev/loop2 rw").unwrap();
         assert_eq!((entry.device, entry.is_medfs()), ((7, 2), true));
-        assert!(!parse("45 28 7:2 / /mnt rw - ext4 /dev/loop2 rw").unwrap().is_medfs());
-        assert_eq!(parse("cut short"), None);
+        assert!(!parse(b"45 28 7:2 / /mnt rw - ext4 /dev/loop2 rw").unwrap().is_medfs());
+        let owner =
+            |options| parse(format!("45 28 0:61 / /m rw - fuse.medfs x {options}").as_bytes()).unwrap().owner;
+        assert_eq!(owner("rw,user_id=1000,group_id=100"), Some((1000, 100)));
+        assert_eq!(owner("rw,user_id=1000,group_id=100,default_permissions,allow_other"), None);
+        assert_eq!(parse(b"cut short"), None);
+        let name = parse(b"45 28 0:61 / /caf\xe9 rw - fuse.medfs x rw").unwrap().on;
+        assert_eq!(name.as_os_str().as_encoded_bytes(), b"/caf\xe9");
     }
 
     #[test]
     fn the_file_of_a_source() {
         let path = |source: &str| {
             let (on, kind) = (PathBuf::new(), String::new());
-            let entry = MountEntry { on, kind, source: source.into(), device: (0, 0) };
+            let entry = MountEntry { on, kind, source: source.into(), device: (0, 0), owner: None };
             entry.device_path().to_owned()
         };
         assert_eq!(path("/a/flash:b"), Path::new("/a/flash:b"));

@@ -240,6 +240,12 @@ impl RawSuperblock {
         Syndromes::new(&covered, OFFSET_IN_BLOCK + CRC_OFFSET).find(sb.crc.get(), computed)
     }
 
+    /// Whether it says that it has a checksum, and has another one: no field of it is to be believed.
+    pub fn has_wrong_checksum(&self) -> bool {
+        let computed = || crc::f2fs(&self.as_bytes()[..CRC_OFFSET]);
+        self.features().contains(Feature::SB_CHECKSUM) && self.crc.get() != computed()
+    }
+
     /// The label, decoded from UTF-16.
     pub fn label(&self) -> String {
         let units: Vec<u16> = self.volume_name.iter().map(|u| u.get()).take_while(|&u| u != 0).collect();

@@ -59,8 +59,10 @@ mod tests {
 
     #[test]
     fn numbers_of_connections() {
-        let entry =
-            |device| MountEntry { on: "/m".into(), kind: "fuse.medfs".into(), source: "x".into(), device };
+        let entry = |device| {
+            let (on, kind, source) = ("/m".into(), "fuse.medfs".into(), "x".into());
+            MountEntry { on, kind, source, device, owner: None }
+        };
         assert_eq!(number(&entry((0, 61))), 61);
         assert_eq!(number(&entry((7, 2))), (7 << 20) | 2);
     }

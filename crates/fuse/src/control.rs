@@ -117,28 +117,28 @@ pub fn is_medfs(dir: &Path) -> Result<bool> {
     }
 }
 
-/// The kernel's page cache comes first: on a plain mount its part of syncfs works, only the daemon is not told.
-fn write_cache_back(file: &File) -> Result<()> {
-    rustix::fs::syncfs(file).map_err(io::Error::from).map_err(Error::io("writing the page cache back"))
+/// Has the kernel begin to write its page cache back. An error may be of earlier writes: it is told when what the
+/// volume took is durable.
+fn begin_to_write_back(file: &File) -> impl FnOnce() -> Result<()> {
+    let begun = rustix::fs::syncfs(file).map_err(io::Error::from);
+    || begun.map_err(Error::io("not all that was written reached the volume, what it took is durable"))
 }
 
-/// Makes everything durable that was written to the volume a directory is on. An error of the kernel's cache may be of
-/// earlier writes: what the volume took is durable all the same.
+/// Makes everything durable that was written to the volume a directory is on.
 pub fn sync(dir: &Path) -> Result<()> {
     let file = open(dir)?;
-    let written = rustix::fs::syncfs(&file).map_err(io::Error::from);
+    let begun = begin_to_write_back(&file);
     sync_ioctl(&file).map_err(Error::io("syncing the volume"))?;
-    written.map_err(Error::io("not all that was written reached the volume, what it took is durable"))
+    begun()
 }
 
 /// Power may fail (`low`): everything is made durable, and until power is back each fsync before it returns.
-/// The owner of the volume's root directory may say so, and root.
+/// The user who mounted the volume may say so, the owner of its root directory, and root.
 pub fn power(dir: &Path, low: bool) -> Result<()> {
     let file = open(dir)?;
-    if low {
-        write_cache_back(&file)?;
-    }
-    power_ioctl(&file, low).map_err(Error::io("telling the daemon of the power"))
+    let begun = low.then(|| begin_to_write_back(&file));
+    power_ioctl(&file, low).map_err(Error::io("telling the daemon of the power"))?;
+    begun.map_or(Ok(()), |begun| begun())
 }
 
 /// The statistics of the volume a directory is on, as JSON.

@@ -278,9 +278,10 @@ impl Unmounter {
     /// Has the kernel write to the volume what its page cache holds, and waits for that. Not from a thread that serves
     /// requests.
     pub fn write_back(&self, volume: &Volume) -> io::Result<()> {
-        self.begin_to_write_back()?;
-        let Some(writers) = &self.writers else { return Ok(()) };
-        writers.each(|ino| writers.write_back(volume, ino))
+        // An error may be of earlier writes.
+        let begun = self.begin_to_write_back();
+        let Some(writers) = &self.writers else { return begun };
+        writers.each(|ino| writers.write_back(volume, ino)).and(begun)
     }
 
     /// Where the volume is mounted.

@@ -265,7 +265,7 @@ pub(crate) fn behind_damage(place: &NvramPlace) -> Result<Option<String>> {
 /// The NVRAM that a superblock of a volume names.
 pub(crate) fn in_use(dev: &dyn BlockDevice) -> Option<String> {
     let copies = (0..2).filter_map(|at| read_block(dev, at).ok());
-    let mut named = copies.filter(|block| target::is_superblock(block));
+    let mut named = copies.filter(|block| target::is_credible_superblock(block));
     named.find_map(|block| Some(RawSuperblock::in_block(&block).nvram_in_use()?.place()))
 }
 

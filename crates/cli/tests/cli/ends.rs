@@ -319,14 +319,22 @@ fn an_interrupted_demo_leaves_nothing_behind() {
     }
 }
 
-#[test]
-fn an_ordinary_user_mounts_through_fusermount3() {
+/// Whether this test may become an ordinary user, and that one may mount.
+fn an_ordinary_user_can_mount() -> bool {
     if !can_mount() || System::new("fusermount3").arg("-V").output().is_err() {
         eprintln!("SKIPPED: needs root, to become an ordinary user, and fusermount3 (package fuse3)");
-        return;
+        return false;
     }
-    if fs::metadata("/dev/fuse").unwrap().permissions().mode() & 0o006 != 0o006 {
+    let is_open = fs::metadata("/dev/fuse").unwrap().permissions().mode() & 0o006 == 0o006;
+    if !is_open {
         eprintln!("SKIPPED: needs a /dev/fuse that ordinary users may open");
+    }
+    is_open
+}
+
+#[test]
+fn an_ordinary_user_mounts_through_fusermount3() {
+    if !an_ordinary_user_can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -405,4 +413,47 @@ fn daemon_of(image: &Path) -> i32 {
     let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = lines.find(|fields| fields.contains(&"FLOCK") && fields[5].ends_with(&inode));
     line.expect("the daemon's lock")[4].parse().unwrap()
+}
+
+/// What units of systemd call reaches all volumes, those of users who let nobody else in too. In name spaces of its
+/// own, of mounts and of processes: those of other tests are not asked.
+#[test]
+fn all_mounted_volumes_are_told_of_the_power() {
+    if !an_ordinary_user_can_mount() {
+        return;
+    }
+    let s = Scratch::new();
+    fs::set_permissions(s.path("."), Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(s.path("home")).unwrap();
+    chown(s.path("home"), Some(USER), Some(USER)).unwrap();
+    fs::copy(binary(), s.path("medfs")).unwrap();
+    let script = format!(
+        r#"set -eu
+        for dir in $(awk '$3 ~ /medfs$/ {{ print $2 }}' /proc/self/mounts); do umount -i -l "$dir"; done
+        user() {{ setpriv --reuid {USER} --regid {USER} --clear-groups "$@"; }}
+        user ./medfs mkfs -q --size 64M -R {USER}:{USER} home/image
+        ./medfs mkfs -q --size 64M image
+        mkdir "a b" home/mnt && chown {USER} home/mnt
+        trap 'user ./medfs umount home/mnt; ./medfs umount "a b"' EXIT
+        ./medfs mount -o durability=adaptive,survivor=off image "a b"
+        mount --bind "a b" /mnt
+        user ./medfs mount -o durability=adaptive,survivor=off home/image home/mnt
+        is_low() {{ "$@" | grep -q 'power may fail'; }}
+        both() {{ test "$(is_low ./medfs stat "a b" && echo low) $(is_low user ./medfs stat home/mnt && echo low)" = "$1"; }}
+        ./medfs sync --all; both " "
+        ./medfs power low --all; both "low low"
+        ./medfs power ok --all; both " "
+        if user ./medfs power low --all 2>refused; then exit 9; fi
+        both " low"
+        umount -i /mnt"#
+    );
+    let said = System::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private", "sh", "-c", &script])
+        .current_dir(s.path("."))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{}{text}", String::from_utf8_lossy(&said.stdout));
+    let refused = fs::read_to_string(s.path("refused")).unwrap();
+    assert!(refused.contains("/mnt is a volume that another user mounted"), "{refused}");
 }

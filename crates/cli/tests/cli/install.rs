@@ -49,6 +49,18 @@ fn what_is_installed_is_found_and_taken_away_again() {
         assert!(root.join(zsh).join("_medfs").exists());
         let rule = fs::read_to_string(root.join(udev).join("60-medfs.rules")).unwrap();
         assert!(rule.contains(&format!("\"{prefix}/bin/medfs probe")), "{rule}");
+        assert!(root.join(udev).join("70-medfs-power.rules").exists());
+        assert!(own("lib/systemd/system/medfs-power.timer").exists());
+        let units = [
+            ("sleep", "power low"),
+            ("sleep", "power auto"),
+            ("shutdown", "power low"),
+            ("power", "power auto"),
+        ];
+        for (unit, command) in units {
+            let unit = fs::read_to_string(own(&format!("lib/systemd/system/medfs-{unit}.service"))).unwrap();
+            assert!(unit.contains(&format!("{prefix}/bin/medfs {command} --all\n")), "{unit}");
+        }
         for link in [
             "mkfs.medfs",
             "mount.medfs",

@@ -67,7 +67,7 @@ fn rounds(count: u64) {
     let (s, seed, begin) = (Scratch::with_volume("256M"), seed(), Instant::now());
     let logs = Logs(logs(&s));
     let options =
-        format!("durability=adaptive,durability_age=300ms,durability_bytes=1M,survivor={}", logs.0.display());
+        format!("durability=adaptive,durability_age=1s,durability_bytes=1M,survivor={}", logs.0.display());
     let (mut databases, mut rng, mut sums) = (databases(seed), Rng::new(seed), [0; 2]);
     for _ in 0..count {
         round(&s, &options, &mut databases, &mut rng, &mut sums);

@@ -137,13 +137,16 @@ impl Context {
     }
 
     /// Has the kernel send what it holds back of all files, and waits until it is there. A file that fails keeps no
-    /// other one from it: the first error is told at the end.
+    /// other one from it: the first error is told at the end. One that cannot be opened (this process may not, or
+    /// someone has a lease on it) leaves the cache instead.
     pub(super) fn write_back(&self, pool: &WorkerPool) -> Done {
         let Some(volume) = self.files.volume() else { return Ok(()) };
         self.writers.each(|ino| {
             let nodeid = to_nodeid(ino, self.root);
-            let written = pool.with_spare_worker(nodeid, || self.writers.write_back(volume, ino))?;
-            written.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+            let written = pool.with_spare_worker(nodeid, || {
+                self.writers.write_back(volume, ino).or_else(|_| self.notifier.flush_pages(nodeid, 0))
+            });
+            written?
         })
     }
 

@@ -24,7 +24,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         form: Value("auto|off|DIR"),
         accepts: "auto, off, or a directory in memory as an absolute path",
         default: "auto",
-        help: "With durability=adaptive, where operations are logged that are not durable yet, so that none is lost when the daemon is killed. auto: a directory in memory, of root /run/medfs, of others medfs in $XDG_RUNTIME_DIR; where that is not in memory, /dev/shm/medfs-UID. Any mount replays what it finds there.",
+        help: "With durability=adaptive, where operations are logged that are not durable yet, so that none is lost when the daemon is killed. auto: a directory in memory, of root /run/medfs, of others /run/user/UID/medfs; where there is none, /dev/shm/medfs-UID. Any mount replays what it finds there.",
         set: |o, value| {
             let place = match value {
                 "auto" => Survivor::Auto,
