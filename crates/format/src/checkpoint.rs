@@ -119,6 +119,16 @@ impl ChainVersion {
         (self.has_checksum() && wrong.is_power_of_two()).then(|| wrong.trailing_zeros())
     }
 
+    /// Whether a repair wrote the checkpoint to be rolled forward, and has accepted what is lost behind it.
+    pub fn is_of_repair(self) -> bool {
+        self.without_checksum
+    }
+
+    /// The number of the checkpoint, as far as footers have it.
+    pub(crate) fn number(self) -> u32 {
+        self.version as u32
+    }
+
     /// Whether a node with this in its footer was written after the checkpoint.
     pub fn belongs(self, in_footer: u64) -> bool {
         if self.without_checksum {

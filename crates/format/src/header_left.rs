@@ -28,6 +28,10 @@ const TYPE_AT: usize = BLOCK_SIZE - 5;
 /// How far a pack's version may be ahead of the other one's; beyond it is no version of the same volume.
 pub const MOST_VERSIONS_AHEAD: u64 = 1 << 10;
 
+/// What a version is raised by where a repair has accepted that newer checkpoints are lost: their nodes are then older
+/// ones. An even number keeps a pack's versions odd or even.
+pub const BEYOND_LOST: u64 = MOST_VERSIONS_AHEAD / 2;
+
 /// The header that is left of a pack.
 #[derive(Debug, Clone)]
 pub struct HeaderLeft {
@@ -72,6 +76,23 @@ impl HeaderLeft {
             Place::Older => return Ok(None),
         };
         Ok(Some(HeaderLeft { block, lost: last, torn }))
+    }
+
+    /// The header at the end of a pack that lies within an older one, at least as long, whose first header is in the
+    /// place of its own: that write was lost. All other blocks of a pack are of its time.
+    pub fn inside<E>(
+        g: &Geometry,
+        index: usize,
+        read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+    ) -> Result<Option<HeaderLeft>, E> {
+        let start = g.cp_pack(index);
+        let first = read(start)?;
+        let Some((block, last)) =
+            first.and_then(|block| last_block(&block, start, start, g).map(|last| (block, last)))
+        else {
+            return Ok(None);
+        };
+        Self::last(start, last + 1, (1, MOST_VERSIONS_AHEAD), version(&block), g, read)
     }
 
     /// The last block of a pack between its first block and `end`, ahead of the version `than` by as many as
@@ -140,16 +161,52 @@ pub fn was_followed<E>(
     Ok(false)
 }
 
+/// Whether a later checkpoint was begun after that of a header with this checksum, or may have been: what lies behind
+/// it in a log of nodes ends with one that no fsync wrote. An fsync marks the last of its nodes, and a checkpoint
+/// writes all others that changed; where there are none, the log alone tells what came after.
+pub fn was_begun_after<E>(
+    g: &Geometry,
+    header: &RawCheckpoint,
+    crc: u32,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<bool, E> {
+    let chain = ChainVersion::of(header, crc);
+    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
+        let (segno, offset) = header.curseg(log as usize);
+        let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
+        let mut ends_with_fsync = true;
+        while g.in_main(addr) {
+            let Some(block) = read(addr)? else { return Ok(true) };
+            let f = footer(&block);
+            if !chain.belongs(f.cp_ver.get()) {
+                break;
+            }
+            if !met.insert(addr) {
+                return Ok(true);
+            }
+            ends_with_fsync = f.is_fsync() || f.nid.get() == g.node_ino;
+            addr = f.next_blkaddr.get();
+        }
+        if !ends_with_fsync {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether a checkpoint behind that of a header with this checksum was complete: in a log of nodes, behind those that
-/// were written after this one, is a node that was written after a newer one. Nodes name a checkpoint only when it is
-/// complete, and the versions of a volume begin anywhere: none of an earlier volume is one of the next.
+/// were written after this one, is a node that was written after a newer one. A header that a repair has written to be
+/// rolled forward has accepted what is lost behind it.
 pub fn was_succeeded<E>(
     g: &Geometry,
     header: &RawCheckpoint,
     crc: u32,
     read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
 ) -> Result<bool, E> {
-    let (chain, version) = (ChainVersion::of(header, crc), header.checkpoint_ver.get() as u32);
+    let chain = ChainVersion::of(header, crc);
+    if chain.is_of_repair() {
+        return Ok(false);
+    }
     for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
         let (segno, offset) = header.curseg(log as usize);
         let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
@@ -165,17 +222,23 @@ pub fn was_succeeded<E>(
             continue;
         }
         for addr in addr..g.seg_start(g.segno(addr)) + BLOCKS_PER_SEG {
-            let Some(block) = read(addr)? else { continue };
-            let f = footer(&block);
-            let is_node =
-                f.nid.get() < g.max_nid() && g.is_nid(f.ino.get()) && g.in_main(f.next_blkaddr.get());
-            let ahead = (f.cp_ver.get() as u32).wrapping_sub(version);
-            if is_node && (1..MOST_VERSIONS_AHEAD).contains(&ahead.into()) {
+            if read(addr)?.is_some_and(|block| chain.is_succeeded_by(&block, g)) {
                 return Ok(true);
             }
         }
     }
     Ok(false)
+}
+
+impl ChainVersion {
+    /// Whether a block is a node that was written after a newer checkpoint. Nodes name a checkpoint only when it is
+    /// complete, and the versions of a volume begin anywhere: none of an earlier volume is one of the next.
+    pub fn is_succeeded_by(self, block: &Block, g: &Geometry) -> bool {
+        let f = footer(block);
+        let is_node = f.nid.get() < g.max_nid() && g.is_nid(f.ino.get()) && g.in_main(f.next_blkaddr.get());
+        let ahead = (f.cp_ver.get() as u32).wrapping_sub(self.number());
+        is_node && (1..MOST_VERSIONS_AHEAD).contains(&ahead.into())
+    }
 }
 
 fn version(block: &Block) -> u64 {

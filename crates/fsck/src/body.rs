@@ -27,8 +27,6 @@ impl Judgement<'_> {
             node = self.child(f, nid, XATTR_NODE_OFFSET, &place)?;
             if node.is_none() {
                 inode.i_xattr_nid = 0.into();
-                self.losses.attributes += 1;
-                self.cuts.add_attributes(f.ino);
             }
         }
         let inline = if inode.inline().contains(Inline::XATTR) {
@@ -64,8 +62,9 @@ impl Judgement<'_> {
         let drops = !self.has_zones() && drop_impossible(f.ino, &mut good, &mut self.findings);
         let twins = part_twins(f.ino, &mut good, area.len(), &mut self.findings);
         turned |= twins.renamed;
+        let is_node_lost = nid != 0 && node.is_none();
         let is_lossy = error.is_some() || ends_early || acls.lost || junk || drops || twins.dropped;
-        if is_lossy {
+        if is_lossy || is_node_lost {
             self.losses.attributes += 1;
             self.cuts.add_attributes(f.ino);
         }

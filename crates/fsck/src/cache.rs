@@ -4,7 +4,7 @@
 use crate::medium::Medium;
 use foldhash::{HashMap, HashMapExt};
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::Block;
+use medfs_format::{Block, Geometry};
 use std::collections::VecDeque;
 use std::io;
 
@@ -59,6 +59,17 @@ impl<'d> Cache<'d> {
         }
     }
 
+    /// Writes the blocks of tables anew that cannot be read: no more in force, but the next ones to be written.
+    pub(crate) fn renew_copies(&self, g: &Geometry) -> io::Result<()> {
+        let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
+        for addr in self.medium.unreadable() {
+            let Some(other) = g.other_copy(addr) else { continue };
+            let block = self.medium.read(other)?;
+            self.medium.write(addr, &[&block], tag)?;
+        }
+        self.medium.flush()
+    }
+
     fn put(&mut self, addr: u32, block: Box<Block>) {
         if self.blocks.insert(addr, block).is_none() {
             self.order.push_back(addr);
@@ -69,4 +80,9 @@ impl<'d> Cache<'d> {
             }
         }
     }
+}
+
+/// Whether a block is zeros.
+pub(crate) fn is_erased(block: &Block) -> bool {
+    block.0.iter().all(|&byte| byte == 0)
 }

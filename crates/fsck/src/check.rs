@@ -4,7 +4,7 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::damage_found::{counted_inodes, damaged_files, gone};
+use crate::damage_found::{counted_inodes, damaged_files, gone, note_unkept};
 use crate::damaged::{DamagedFiles, LostFile};
 use crate::finding::{Altered, Code, Cut, Finding, Findings, Losses, Severity, counted};
 use crate::image::{Image, Stop};
@@ -19,10 +19,10 @@ use crate::reach::{Verdict, Via};
 use crate::untold;
 use crate::walk::Walker;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag};
-use medfs_format::Ino;
 use medfs_format::checkpoint::CpFlags;
 use medfs_format::node::{FileKind, RawInode};
 use medfs_format::superblock::{Feature, RawSuperblock};
+use medfs_format::{Ino, Nid};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io;
@@ -285,6 +285,23 @@ pub(crate) struct Ends {
     pub(crate) altered: Altered,
 }
 
+/// Judges links, logs and NAT; the first free node id.
+fn settle_links(w: &mut Walker<'_, '_>) -> io::Result<Nid> {
+    if w.fix {
+        w.tables().check_links()?;
+    }
+    w.tables().check_cursegs()?;
+    let free_nid = w.tables().check_nat()?;
+    if !w.fix {
+        if w.findings.unreachable {
+            w.foresee_rescue()?;
+        }
+        // Files that get a name back may lack others.
+        w.tables().check_links()?;
+    }
+    Ok(free_nid)
+}
+
 /// One pass, and what it found.
 pub(crate) fn pass(
     dev: &dyn BlockDevice,
@@ -319,12 +336,7 @@ pub(crate) fn pass(
     check_quota_files(&mut w)?;
     let orphans = settle_names(&mut w, orphans, mend)?;
     w.settle_slices()?;
-    w.tables().check_links()?;
-    w.tables().check_cursegs()?;
-    let free_nid = w.tables().check_nat()?;
-    if !w.fix && w.findings.unreachable {
-        w.foresee_rescue()?;
-    }
+    let free_nid = settle_links(&mut w)?;
     let free_segments = w.tables().check_sit()?;
     let mut counts = w.tables().check_counts(free_segments, free_nid);
     let inodes = Some((counted_inodes(&w), counts.inodes));
@@ -332,22 +344,23 @@ pub(crate) fn pass(
     counts.recount = judge_quotas(&mut w.j)?;
     if w.fix {
         let (space, image) = (&mut w.j.space, &mut w.j.image);
-        space.flush_ssa(&mut image.cache, &image.g)?;
+        space.renew_ssa(&mut image.cache, &image.g)?;
         image.cache.medium.flush()?;
         pack::write(image, &counts, log.summary.nodes > 0)?;
-        image.renew_copies()?;
+        image.cache.renew_copies(&image.g)?;
     }
     w.tell_medium();
+    let unkept = note_unkept(&mut w.j, log.unkept, log.behind)?;
     let report = Report {
         lacks_header: !w.image.unflipped.is_empty(),
         counted: Some(Counted { directories: w.directories, files: w.files, blocks: w.space.blocks }),
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,
         losses: Losses { reverted: w.reverted.len() as u64, gone, ..w.losses },
-        damaged: damaged_files(&mut w.j, &log.unkept)?,
+        damaged: damaged_files(&mut w.j, &unkept)?,
         lost: w.j.lost,
         targets_lost: w.j.targets_lost,
-        unkept: log.unkept,
+        unkept,
         ..report_of(w.j.findings)
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
@@ -476,17 +489,4 @@ fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-impl Image<'_> {
-    /// Writes the blocks of tables anew that cannot be read: no more in force, but the next ones to be written.
-    fn renew_copies(&mut self) -> io::Result<()> {
-        let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
-        for addr in self.cache.medium.unreadable() {
-            let Some(other) = self.g.other_copy(addr) else { continue };
-            let block = self.cache.medium.read(other)?;
-            self.cache.medium.write(addr, &[&block], tag)?;
-        }
-        self.cache.medium.flush()
-    }
 }

@@ -1,11 +1,12 @@
 //! Which files and directories a pass came to that are not as they were, with their paths.
 
 use crate::damaged::{Damage, DamagedFile, DamagedFiles, LostFile};
-use crate::entry_walk::{path_below, place_of};
+use crate::entry_walk::{add_lost, path_below, place_of};
 use crate::judgement::Judgement;
 use crate::names::own_name;
 use crate::reach::Entry;
 use medfs_format::Ino;
+use medfs_format::log_gap::Files;
 use medfs_format::node::RawInode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,6 +26,26 @@ pub(crate) fn damaged_files(j: &mut Judgement<'_>, unkept: &BTreeSet<Ino>) -> io
         list.push(DamagedFile { path: path_of(j, ino)?, ino, damage });
     }
     Ok(DamagedFiles { list, more })
+}
+
+/// The files that lack what was fsynced of them; of those `behind` the end of a log that lacks nodes, new ones are
+/// lost.
+pub(crate) fn note_unkept(
+    j: &mut Judgement<'_>,
+    mut unkept: BTreeSet<Ino>,
+    behind: Files,
+) -> io::Result<BTreeSet<Ino>> {
+    for (ino, name) in behind {
+        let addr = j.image.nat(ino)?.block_addr.get();
+        if j.image.g.in_main(addr) || j.logged.contains_key(&ino) {
+            unkept.insert(ino);
+        } else {
+            // Its directory is told by the inode alone, which no repair takes up.
+            let path = if name.is_empty() { LostFile::nameless(ino) } else { name };
+            add_lost(j, path, ino);
+        }
+    }
+    Ok(unkept)
 }
 
 /// The inodes that the checkpoint counts, but for medfs's own ones that are lost.

@@ -381,18 +381,25 @@ pub(crate) struct Findings {
     pub(crate) unreachable: bool,
     /// A directory is damaged, so that names of files may be lost.
     pub(crate) lost_names: bool,
+    /// The fsync log lacks nodes, and others lie behind these.
+    pub(crate) log_lacks: bool,
+    /// The volume is as of an older checkpoint than its last one.
+    pub(crate) is_older: bool,
     limit: usize,
 }
 
 impl Findings {
     pub(crate) fn new(limit: usize) -> Findings {
-        Findings { list: Vec::new(), suppressed: 0, unreachable: false, lost_names: false, limit }
+        let (unreachable, lost_names, log_lacks, is_older) = (false, false, false, false);
+        Findings { list: Vec::new(), suppressed: 0, unreachable, lost_names, log_lacks, is_older, limit }
     }
 
     pub(crate) fn add(&mut self, code: Code, message: impl Into<String>) {
         let severity = code.severity();
         self.unreachable |= code == Code::NatUnreachable;
         self.lost_names |= code == Code::Unreadable || (800..900).contains(&(code as u16));
+        self.is_older |= code == Code::CheckpointOlder;
+        self.log_lacks |= matches!(code, Code::LogNode | Code::LogUnkept);
         if self.list.len() < self.limit {
             self.list.push(Finding { code, severity, message: message.into() });
         } else if !code.stays() {

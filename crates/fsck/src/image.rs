@@ -78,9 +78,8 @@ pub(crate) struct Image<'d> {
     pub(crate) namers: Option<HashMap<BlockAddr, Vec<Ino>>>,
     /// Nodes that the NAT does not lead to.
     pub(crate) strays: Strays,
-    /// Blocks of the SIT that are lost: they hold other bytes, or zeros where the checkpoint counts more blocks
-    /// than the SIT. Their entries are taken for zeros.
-    pub(crate) lost_sit: BTreeSet<u32>,
+    /// The segments whose entries in the SIT are lost ([`crate::lost_sit`]). They are taken for zeros.
+    pub(crate) lost_sit: BTreeSet<SegNo>,
 }
 
 /// Why a volume could not be loaded: the reason is among the findings, or the device failed.
@@ -188,15 +187,15 @@ impl Image<'_> {
     /// lost.
     pub(crate) fn sit_block(&mut self, index: u32) -> io::Result<(Box<Block>, bool)> {
         let addr = self.g.sit_block(index, self.sit_second(index));
-        let is_lost = self.lost_sit.contains(&index);
-        let mut block = if is_lost { Block::boxed() } else { self.cache.medium.read(addr)? };
+        let mut block = self.cache.medium.read(addr)?;
         let raw: &mut RawSitBlock = block.view_mut();
         let first = index * sit::ENTRIES_PER_BLOCK as u32;
-        let mut changed = is_lost || self.cache.medium.is_unreadable(addr);
-        for (i, slot) in raw.entries.iter_mut().enumerate() {
-            if let Some(e) = self.sit_journal.get(&(first + i as u32)) {
+        let mut changed = self.cache.medium.is_unreadable(addr);
+        for (segno, slot) in (first..).zip(raw.entries.iter_mut()) {
+            let lost = self.lost_sit.contains(&segno).then(RawSitEntry::new_zeroed);
+            if let Some(entry) = self.sit_journal.get(&segno).copied().or(lost) {
                 changed = true;
-                *slot = *e;
+                *slot = entry;
             }
         }
         Ok((block, changed))
@@ -207,10 +206,10 @@ impl Image<'_> {
         if let Some(entry) = self.sit_journal.get(&segno) {
             return Ok(*entry);
         }
-        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-        if self.lost_sit.contains(&index) {
+        if self.lost_sit.contains(&segno) {
             return Ok(RawSitEntry::new_zeroed());
         }
+        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
         let addr = self.g.sit_block(index, self.sit_second(index));
         let block: &RawSitBlock = self.cache.get(addr)?.view();
         Ok(block.entries[segno as usize % sit::ENTRIES_PER_BLOCK])

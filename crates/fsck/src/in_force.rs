@@ -15,7 +15,9 @@ use crate::pack;
 use crate::superblock;
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
-use medfs_format::header_left::{HeaderLeft, any_header, is_torn_header, was_followed, was_succeeded};
+use medfs_format::header_left::{
+    HeaderLeft, any_header, is_torn_header, was_begun_after, was_followed, was_succeeded,
+};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
 
@@ -73,12 +75,14 @@ pub(crate) fn pack(
         findings
             .add(code, format!("checkpoint pack {}: the checksum matches with {bits} flipped", index + 1));
     }
-    let mut counts = best;
+    let mut counts = newest_inside(cache, g, best, findings)?;
     if broken.is_empty() {
         counts = beside_a_whole_one(cache, g, counts, findings)?;
     }
     for (index, error) in broken {
-        counts = beside_a_broken_one(cache, g, counts, (index, error), findings)?;
+        if index != counts.pack.0 {
+            counts = beside_a_broken_one(cache, g, counts, (index, error), findings)?;
+        }
     }
     Ok((counts.pack, false))
 }
@@ -156,9 +160,15 @@ fn beside_a_broken_one(
                 "{place}, as power loss during a checkpoint leaves it; {as_of}, and of all later changes, {only}"
             ),
         ),
-        Left::Nothing if asked(cache, g, &usable.pack, was_followed)? => {
+        Left::Nothing if asked(cache, g, &usable.pack, was_begun_after)? => {
             (Code::CheckpointOlder, format!("{place}; {as_of}: of all later changes, {only}"))
         }
+        Left::Nothing if asked(cache, g, &usable.pack, was_followed)? => (
+            Code::CheckpointPack,
+            format!(
+                "{place}; {as_of}: what was fsynced since is there, and nothing shows that a newer one was made"
+            ),
+        ),
         Left::Nothing => (
             Code::CheckpointPack,
             format!("{place}; {as_of}: neither header is left to tell whether it was an older one"),
@@ -177,15 +187,51 @@ fn beside_a_whole_one(
     findings: &mut Findings,
 ) -> io::Result<Usable> {
     let index = 1 - usable.pack.0;
-    let Some((half, _)) = of_one_header(cache, g, index, usable.version)? else { return Ok(usable) };
-    let (is, was) = (half.version, usable.version);
-    let text = format!(
-        "checkpoint pack {}: its first header is of an older checkpoint; the last one is whole: checkpoint {is} is complete, \
-         and counts before {was}",
-        index + 1
-    );
-    findings.add(Code::CheckpointHeader, text);
-    Ok(half)
+    if let Some((half, _)) = of_one_header(cache, g, index, usable.version)? {
+        findings.add(Code::CheckpointHeader, first_is_older(&half, &usable));
+        return Ok(half);
+    }
+    if asked(cache, g, &usable.pack, was_succeeded)? {
+        let text = format!(
+            "checkpoint pack {}: it is of an older checkpoint than {}, and nodes show that a newer one than that was \
+             complete: of the changes since, only what was fsynced before that one is there; 'medfs get --salvage' \
+             looks for the rest",
+            index + 1,
+            usable.version
+        );
+        findings.add(Code::CheckpointOlder, text);
+    }
+    Ok(usable)
+}
+
+/// A pack with an older header in the place of its first one, where it counts.
+fn newest_inside(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    usable: Usable,
+    findings: &mut Findings,
+) -> io::Result<Usable> {
+    let mut counts = usable;
+    for index in 0..2 {
+        let left = HeaderLeft::inside(g, index, &mut readable(&cache.medium.again()))?;
+        let inside = match left {
+            Some(left) => with_left(cache, g, index, left)?,
+            None => None,
+        };
+        if let Some((inside, _)) = inside.filter(|(inside, _)| is_newer(inside.version, counts.version)) {
+            findings.add(Code::CheckpointHeader, first_is_older(&inside, &counts));
+            counts = inside;
+        }
+    }
+    Ok(counts)
+}
+
+fn first_is_older(half: &Usable, than: &Usable) -> String {
+    let (number, is, was) = (half.pack.0 + 1, half.version, than.version);
+    format!(
+        "checkpoint pack {number}: its first header is of an older checkpoint; the last one is whole: checkpoint {is} is \
+         complete, and counts before {was}"
+    )
 }
 
 /// A pack with one damaged header, and whether power loss leaves it so.
@@ -195,9 +241,21 @@ fn of_one_header(
     index: usize,
     than: u64,
 ) -> io::Result<Option<(Usable, bool)>> {
+    match HeaderLeft::of(g, index, than, &mut readable(&cache.medium.again()))? {
+        Some(left) => with_left(cache, g, index, left),
+        None => Ok(None),
+    }
+}
+
+/// The pack of which this header is left, and whether power loss leaves it so.
+fn with_left(
+    cache: &Cache<'_>,
+    g: &Geometry,
+    index: usize,
+    left: HeaderLeft,
+) -> io::Result<Option<(Usable, bool)>> {
     let medium = cache.medium.again();
     let mut read = readable(&medium);
-    let Some(left) = HeaderLeft::of(g, index, than, &mut read)? else { return Ok(None) };
     let mut bytes = left.block.0.to_vec();
     for i in 0..g.cp_payload {
         let Some(block) = read(g.cp_pack(index) + 1 + i)? else { return Ok(None) };
@@ -222,8 +280,9 @@ pub(crate) fn missing_end(dev: &dyn BlockDevice) -> Result<Option<(BlockAddr, Bo
     head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
     let than = RawCheckpoint::in_block(&head).checkpoint_ver.get();
     let sound = verify_checksum(&block, start).is_ok() && header.validate(start, &g).is_ok();
-    let last = start + header.cp_pack_total_block_count.get().saturating_sub(1);
-    Ok((sound && is_newer(header.checkpoint_ver.get(), than)).then_some((last, block)))
+    // Junk may count any number of blocks.
+    let last = || start + header.cp_pack_total_block_count.get() - 1;
+    Ok((sound && is_newer(header.checkpoint_ver.get(), than)).then(|| (last(), block.clone())))
 }
 
 /// Reads blocks past the cache; `None` for one that cannot be read.

@@ -24,7 +24,7 @@ use crate::{log_addresses, log_gap, log_node};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
 use medfs_device::{Cause, Temperature, WriteTag};
-use medfs_format::log_gap::End;
+use medfs_format::log_gap::{End, Files};
 use medfs_format::node::{RawDirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::removed::{RemovedName, is_removed_names, removed_names, removed_names_node};
@@ -72,6 +72,8 @@ pub(crate) struct LogWalk {
     pub(crate) latest: HashMap<Ino, BlockAddr>,
     /// Files with nodes that the device may have changed after it had stored them.
     pub(crate) unkept: BTreeSet<Ino>,
+    /// Files of nodes that lie behind the end of it, where it lacks some: what was fsynced by these is lost.
+    pub(crate) behind: Files,
     /// The directories in which it has names, each with the inode blocks that say so.
     pub(crate) homes: BTreeMap<Ino, Vec<BlockAddr>>,
 }
@@ -142,6 +144,10 @@ pub(crate) fn walk(image: &mut Image<'_>, findings: &mut Findings, fix: bool) ->
     }
     log_addresses::judge(image, &nodes, findings, fix)?;
     log.summary.inodes = inodes.len() as u64;
+    if findings.log_lacks {
+        let end = log_gap::end_at(image, last, addr, &log.blocks)?;
+        log.behind = log_gap::files_behind(image, end, &log.blocks)?;
+    }
     Ok(log)
 }
 

@@ -82,6 +82,29 @@ pub(crate) fn nodes_behind(
     behind(image, met, |log| log.nodes_behind(end))
 }
 
+/// The files of the nodes behind the block at which a log ends, as far as these lead.
+pub(crate) fn files_behind(image: &mut Image<'_>, end: End, met: &HashSet<BlockAddr>) -> io::Result<Files> {
+    let node_ino = image.raw_sb().is_delta_volume().then_some(image.g.node_ino);
+    let mut files = Files::new();
+    for addr in nodes_behind(image, end, met)? {
+        add_files(&mut files, addr, image.cache.get(addr)?, node_ino);
+    }
+    if !end.is_taken && image.g.in_main(end.next) {
+        let mut has_ended = false;
+        follow(image, end.next, true, &mut |image, step| match step {
+            Step::Node(addr, block) if !has_ended && !met.contains(&addr) => {
+                has_ended = is_torn(image, block);
+                if !has_ended {
+                    add_files(&mut files, addr, block, node_ino);
+                }
+            }
+            Step::Node(..) | Step::Gap(..) => {}
+        })?;
+    }
+    files.retain(|&ino, _| image.g.is_nid(ino));
+    Ok(files)
+}
+
 /// Asks what lies behind the end of a log that met these nodes.
 fn behind<T>(
     image: &mut Image<'_>,

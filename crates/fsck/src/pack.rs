@@ -12,6 +12,7 @@ use crate::image::{CANNOT_BE_READ, Curseg, Image};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
+use medfs_format::header_left::BEYOND_LOST;
 use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawNatJournalEntry, RawSummary,
     RawSummaryBlock, RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
@@ -253,6 +254,8 @@ pub(crate) struct Counts {
     pub(crate) next_free_nid: u32,
     /// A quota file says what is not so, and could not be written.
     pub(crate) recount: bool,
+    /// A newer checkpoint was complete, and is lost.
+    pub(crate) is_older: bool,
 }
 
 /// Writes a fresh checkpoint pack with empty journals and no orphans.
@@ -331,7 +334,8 @@ fn header(image: &Image<'_>, counts: &Counts, keep_log: bool, sums: u32) -> RawC
     flags.set(CpFlags::UMOUNT, sums == LOG_COUNT as u32);
     flags.set(CpFlags::NOCRC_RECOVERY, keep_log);
     if !keep_log {
-        cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1)).into();
+        let beyond = if counts.is_older { BEYOND_LOST } else { 0 };
+        cp.checkpoint_ver = (cp.checkpoint_ver.get().wrapping_add(1 + beyond)).into();
     }
     cp.ckpt_flags = flags.bits().into();
     if cp.user_block_count.get() < counts.blocks {

@@ -311,6 +311,16 @@ impl Space {
         Ok(())
     }
 
+    /// Writes the changed SSA blocks, and those that cannot be read of segments in which nothing is in use.
+    pub(crate) fn renew_ssa(&mut self, cache: &mut Cache<'_>, g: &Geometry) -> io::Result<()> {
+        self.flush_ssa(cache, g)?;
+        let all = g.ssa_block(0)..g.ssa_block(g.segment_count_main);
+        for addr in cache.medium.unreadable().into_iter().filter(|addr| all.contains(addr)) {
+            cache.write(addr, &Block::ZERO, Cause::Meta)?;
+        }
+        Ok(())
+    }
+
     /// Compares the summary's owner of a block with the one that was found; where they differ, the one that really
     /// holds the address wins.
     fn check_owner(

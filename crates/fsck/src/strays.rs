@@ -15,6 +15,7 @@
 //!
 //! Memory: an entry for each node that the NAT has lost, of which one pass takes [`MAX_STRAYS`].
 
+use crate::cache::is_erased;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
 use crate::no_pack::{is_new_and_fsynced, newest_of_nat};
@@ -22,9 +23,9 @@ use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
 use medfs_format::node::{RawIndirectNode, RawInode, footer};
-use medfs_format::sit::{self, RawSitEntry, test_bit};
+use medfs_format::sit::{RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
-use medfs_format::{BLOCKS_PER_SEG, Block, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -112,10 +113,6 @@ fn is_short(entry: &RawSitEntry) -> bool {
     u32::from(entry.valid_blocks()) > entry.valid_map.iter().map(|byte| byte.count_ones()).sum()
 }
 
-fn is_erased(block: &Block) -> bool {
-    block.0.iter().all(|&byte| byte == 0)
-}
-
 /// Whether the block with a node's NAT entry cannot be read, or was erased: that it has none says nothing then.
 fn is_nat_lost(image: &mut Image<'_>, nid: Nid) -> io::Result<bool> {
     let index = nid / nat::ENTRIES_PER_BLOCK as u32;
@@ -125,67 +122,6 @@ fn is_nat_lost(image: &mut Image<'_>, nid: Nid) -> io::Result<bool> {
 }
 
 impl Image<'_> {
-    /// Whether SIT calls a block of the main area in use; `true` too where SIT cannot be read.
-    pub(crate) fn is_valid(&mut self, addr: BlockAddr) -> io::Result<bool> {
-        let (segno, offset) = (self.g.segno(addr), self.g.offset_in_seg(addr) as usize);
-        Ok(test_bit(&self.sit(segno)?.valid_map, offset) || self.sit_lost(segno))
-    }
-
-    /// Whether the SIT entry of a segment, which was asked for, cannot be read, or is lost.
-    pub(crate) fn sit_lost(&self, segno: SegNo) -> bool {
-        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-        let lost = self.lost_sit.contains(&index) && !self.sit_journal.contains_key(&segno);
-        lost || self.sit_unreadable(segno)
-    }
-
-    /// Whether the SIT entry of a segment, which was asked for, cannot be read.
-    pub(crate) fn sit_unreadable(&self, segno: SegNo) -> bool {
-        let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-        let unreadable = self.cache.medium.is_unreadable(self.g.sit_block(index, self.sit_second(index)));
-        unreadable && !self.sit_journal.contains_key(&segno)
-    }
-
-    /// Whether the summary of a segment, which was asked for, cannot be read, or was erased where the
-    /// segment's SIT entry is lost.
-    pub(crate) fn ssa_lost(&mut self, segno: SegNo) -> io::Result<bool> {
-        let addr = self.g.ssa_block(segno);
-        let erased = self.sit_lost(segno) && is_erased(self.cache.get(addr)?);
-        Ok(erased || self.cache.medium.is_unreadable(addr))
-    }
-
-    /// Finds the blocks of the SIT that are lost.
-    ///
-    /// One with an entry that no flipped bit explains holds other bytes: were its bits believed, nodes of the
-    /// fsync log would be in use already, and removed ones again. Zeros, as those of segments that nothing was
-    /// ever written to are too, are lost where the checkpoint counts more blocks than the SIT.
-    pub(crate) fn find_lost_sit(&mut self, findings: &mut Findings) -> io::Result<()> {
-        for segno in 0..self.g.segment_count_main {
-            let index = segno / sit::ENTRIES_PER_BLOCK as u32;
-            if self.sit_journal.contains_key(&segno) || self.sit(segno)?.is_within_a_bit() {
-                continue;
-            }
-            self.lost_sit.insert(index);
-            let text = format!(
-                "SIT block {index} holds other bytes, the first impossible entry is that of segment {segno}: it is rebuilt from the blocks in use"
-            );
-            findings.add(Code::SitEntry, text);
-        }
-        let mut blocks = 0;
-        for segno in 0..self.g.segment_count_main {
-            blocks += u64::from(self.sit(segno)?.valid_blocks());
-        }
-        if blocks >= self.checkpoint().valid_block_count.get() {
-            return Ok(());
-        }
-        for index in 0..self.g.sit_blocks() {
-            let addr = self.g.sit_block(index, self.sit_second(index));
-            if is_erased(self.cache.get(addr)?) && !self.cache.medium.is_unreadable(addr) {
-                self.lost_sit.insert(index);
-            }
-        }
-        Ok(())
-    }
-
     /// Lets the NAT lead to every node that SIT and SSA speak of, in memory; once in a pass.
     pub(crate) fn find_strays(&mut self, findings: &mut Findings) -> io::Result<()> {
         if std::mem::replace(&mut self.strays.found, true) {

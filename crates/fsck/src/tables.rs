@@ -287,6 +287,7 @@ impl Tables<'_, '_> {
             free_segments,
             next_free_nid: if self.image.g.is_nid(next) { next } else { free_nid },
             recount: false,
+            is_older: self.findings.is_older,
         };
         for (code, field, says, is) in [
             (Code::ValidBlockCount, "valid_block_count", cp.valid_block_count.get(), counts.blocks),

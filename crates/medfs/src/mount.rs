@@ -11,7 +11,7 @@ use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::flush::FlushPolicy;
 use crate::commit::fsync::FromBelow;
 use crate::commit::nvram::{Pending, pending};
-use crate::commit::recovery::{self, Records, RecoverySource};
+use crate::commit::recovery::{self, Records, RecoverySource, newer_is_lost};
 use crate::commit::survivor::{self, OpClock, Survivor};
 use crate::commit::{Commit, Ways};
 use crate::content::base_cache::BaseCache;
@@ -139,9 +139,7 @@ impl Mount {
         if let Some(why) = &tree.store.older {
             if !read_only {
                 // What is written would make the loss of the newer checkpoint final.
-                let newer = "the newer one is destroyed: writing would make that final, and a mount with ro shows this one";
-                let at = tree.store.version_in_footers() as u32;
-                return Err(FormatError::corrupt(Structure::Checkpoint, at, "pack", newer).into());
+                return Err(newer_is_lost(&tree.store));
             }
             tree.damage.note_older_checkpoint(why);
         }

@@ -13,7 +13,7 @@ use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
 use medfs_format::header_left::{
-    HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_followed, was_succeeded,
+    BEYOND_LOST, HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_begun_after, was_succeeded,
 };
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
@@ -49,7 +49,9 @@ pub(crate) struct Pack {
 impl Pack {
     /// One of which nothing is damaged.
     fn whole(header: RawCheckpoint, head: Vec<u8>, crc: u32, pack: usize) -> Pack {
-        let next_version = header.checkpoint_ver.get().wrapping_add(1);
+        let is_of_repair = header.flags().contains(CpFlags::NOCRC_RECOVERY);
+        let beyond = if is_of_repair { BEYOND_LOST } else { 0 };
+        let next_version = header.checkpoint_ver.get().wrapping_add(1 + beyond);
         let (left, turned_back) = (None, Vec::new());
         let (older, alone, unfinished) = (None, false, None);
         Pack { header, head, crc, pack, next_version, older, alone, unfinished, left, turned_back }
@@ -95,7 +97,7 @@ pub(crate) fn check_pack(geo: &Geometry, pack: usize, read: ReadBlock<'_>) -> Re
 pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
     let read = |addr| io.read(addr);
     let (first, second) = (try_pack(&read, &read, geo, 0), try_pack(&read, &read, geo, 1));
-    match (first, second) {
+    let found = match (first, second) {
         (Ok(a), Ok(b)) => {
             let newest = if is_newer(&b, &a) { b } else { a };
             Ok(newer_of_one_header(io, geo, &newest)?.unwrap_or(newest))
@@ -109,10 +111,32 @@ pub(crate) fn read_pack(io: &Io, geo: &Geometry) -> Result<Pack> {
         },
         (Err(a), Err(_)) => match (turned_back(io, geo, 0), turned_back(io, geo, 1)) {
             (Some(a), Some(b)) => Ok(if is_newer(&b, &a) { b } else { a }),
-            (Some(pack), None) | (None, Some(pack)) => Ok(pack),
+            (Some(pack), None) | (None, Some(pack)) => match newer_of_one_header(io, geo, &pack)? {
+                Some(newer) => Ok(newer),
+                None => beside_a_broken_one(io, geo, pack),
+            },
             (None, None) => Err(a),
         },
+    };
+    match (newest_inside(io, geo)?, found) {
+        (Some(inside), Ok(found)) if is_newer(&found, &inside) => Ok(found),
+        (Some(inside), _) => Ok(inside),
+        (None, found) => found,
     }
+}
+
+/// The newer of the packs with an older header in the place of their first one.
+fn newest_inside(io: &Io, geo: &Geometry) -> Result<Option<Pack>> {
+    let mut newest: Option<Pack> = None;
+    for index in 0..2 {
+        let Some(left) = HeaderLeft::inside(geo, index, &mut readable(io))? else { continue };
+        let inside = with_left(io, geo, index, left)?;
+        newest = match (newest, inside) {
+            (Some(a), Some(b)) => Some(if is_newer(&b, &a) { b } else { a }),
+            (a, b) => a.or(b),
+        };
+    }
+    Ok(newest)
 }
 
 fn is_newer(pack: &Pack, than: &Pack) -> bool {
@@ -147,8 +171,15 @@ fn readable(io: &Io) -> impl FnMut(BlockAddr) -> Result<Option<Box<Block>>> {
 fn newer_of_one_header(io: &Io, geo: &Geometry, whole: &Pack) -> Result<Option<Pack>> {
     let pack = 1 - whole.pack;
     let than = whole.header.checkpoint_ver.get();
+    match HeaderLeft::of(geo, pack, than, &mut readable(io))? {
+        Some(left) => with_left(io, geo, pack, left),
+        None => Ok(None),
+    }
+}
+
+/// The pack of which this header is left.
+fn with_left(io: &Io, geo: &Geometry, pack: usize, left: HeaderLeft) -> Result<Option<Pack>> {
     let mut read = readable(io);
-    let Some(left) = HeaderLeft::of(geo, pack, than, &mut read)? else { return Ok(None) };
     let mut head = left.block.0.to_vec();
     for i in 1..=geo.cp_payload {
         let Some(block) = read(geo.cp_pack(pack) + i)? else { return Ok(None) };
@@ -196,7 +227,7 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
     let mut read = readable(io);
     let is_lost = !is_torn
         && any_header(geo, 1 - pack.pack, &mut read)?.is_none()
-        && was_followed(geo, &pack.header, pack.crc, &mut read)?;
+        && was_begun_after(geo, &pack.header, pack.crc, &mut read)?;
     let destroyed = is_lost || was_succeeded(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;

@@ -1,9 +1,12 @@
 //! What a check at boot leaves alone, as it would cost files, and what a salvage brings of it.
 
 use crate::common::*;
-use crate::damaged::{blocks, is_inode, page, pages, volume};
+use crate::damaged::{bad, blocks, is_inode, page, pages, volume};
+use crate::erased::{INO_OF_DOT, NAMES};
+use crate::newcomer::says;
 use medfs::{FileKind, Files, XattrMode};
 use medfs_device::{BlockDevice, read_block};
+use medfs_format::Block;
 use medfs_format::node::footer;
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
@@ -93,6 +96,11 @@ fn a_fsync_log_with_a_lost_node_is_not_cut_at_boot_and_a_salvage_goes_past_it() 
         with_a_log(&s);
         let of_new1 = blocks(&s.image(), |b| is_inode(b, "new1") && footer(b).is_fsync());
         of_new1.iter().for_each(|&block| patch(&s.image(), block, at, bytes));
+        let listed = says(&s, 4, "fsck image");
+        // What no directory of the checkpoint has yet has no other name.
+        for n in [2, 3, 4] {
+            assert!(listed.contains(&format!("  new{n}: what led there is lost")), "{listed}");
+        }
         let text = left_alone(&s, 1);
         for n in [0, 2, 3, 4] {
             assert!(
@@ -111,6 +119,70 @@ fn a_fsync_log_with_a_lost_node_is_not_cut_at_boot_and_a_salvage_goes_past_it() 
             );
         }
     }
+}
+
+/// The entries of the root, and of the directory with the second names, are lost: what comes back has one name.
+#[test]
+fn names_that_a_repair_loses_are_counted_and_keep_it_from_being_made_at_boot() {
+    let s = plain();
+    let mut lost = [3, 0];
+    with_engine(&s.image(), true, |v| {
+        let [a, b] = ["a", "b"].map(|name| make(v, v.root(), name, FileKind::Directory));
+        lost[1] = b;
+        for n in 0..60 {
+            // So many have blocks of entries.
+            make(v, v.root(), &format!("a file of the root with the number {n}"), FileKind::Regular);
+            let ino = make(v, a, &format!("a file with the number {n}"), FileKind::Regular);
+            v.link(ino, b, format!("the other name of file {n}").as_bytes()).unwrap();
+        }
+    });
+    let own = |block: &Block| u32::from_le_bytes(block.0[INO_OF_DOT..][..4].try_into().unwrap());
+    let first = |block: &Block| block.0[NAMES..].starts_with(b".\0") && lost.contains(&own(block));
+    let found = blocks(&s.image(), first);
+    found.iter().for_each(|&at| patch(&s.image(), at, 0, &[0xff; PAGE as usize]));
+    let listed = says(&s, 4, "fsck image");
+    assert!(listed.contains(" names of files that have others"), "{listed}");
+    left_alone(&s, 1);
+}
+
+/// A sector of both superblocks reads as ones: what they then say of devices, or of an NVRAM, is not believed.
+#[test]
+fn superblocks_with_a_wrong_checksum_send_nobody_elsewhere() {
+    for sector in [6, 7] {
+        let s = Scratch::with_volume("64M");
+        with_engine(&s.image(), true, |v| {
+            make(v, v.root(), "a", FileKind::Regular);
+        });
+        (0..2).for_each(|copy| patch(&s.image(), copy, sector * 512, &[0xff; 512]));
+        let listed = says(&s, 4, "fsck image");
+        assert!(listed.contains("F0101") && !listed.contains("NVRAM"), "{listed}");
+        says(&s, 0, "get --salvage image all");
+        assert!(s.path("all/a").exists());
+    }
+}
+
+/// Summaries that a map calls bad, of segments in use and of free ones: one repair is enough.
+#[test]
+fn a_repair_of_summaries_that_cannot_be_read_ends_at_once() {
+    let s = Scratch::with_volume("64M");
+    for tag in [1, 2] {
+        with_engine(&s.image(), true, |v| {
+            for n in 0..30 {
+                let name = format!("{n}");
+                let found = v.lookup(v.root(), name.as_bytes()).map(|attr| attr.ino);
+                let ino = found.unwrap_or_else(|_| make(v, v.root(), &name, FileKind::Regular));
+                v.write(ino, 0, &pages(tag, 60)).unwrap();
+            }
+        });
+    }
+    let superblock = read_block(&open(&s.image()), 0).unwrap();
+    let g = RawSuperblock::in_block(&superblock).validate().unwrap();
+    let all: Vec<u64> = (0..g.segment_count_main).map(|segno| g.ssa_block(segno).into()).collect();
+    zero(&s.image(), &all);
+    bad(&s, &all);
+    says(&s, 1, "fsck --repair --map map image");
+    says(&s, 0, "fsck --repair --map map image");
+    says(&s, 0, "fsck image");
 }
 
 #[test]

@@ -13,9 +13,9 @@ use std::path::Path;
 const SECTOR: usize = 512;
 const PAGE: u64 = 4096;
 /// Where a directory's first block has its own number: in its first entry, behind the bitmap and the hash.
-const INO_OF_DOT: usize = 27 + 3 + 4;
+pub(crate) const INO_OF_DOT: usize = 27 + 3 + 4;
 /// Where the names of a directory's block are: behind the bitmap and the entries.
-const NAMES: usize = 27 + 3 + 214 * 11;
+pub(crate) const NAMES: usize = 27 + 3 + 214 * 11;
 
 /// Erases sectors of a block from its first one on.
 fn erase(image: &Path, addr: u64, sectors: usize) {

@@ -146,3 +146,99 @@ fn a_flipped_bit_in_the_footer_of_a_node_of_a_log_without_checksums_costs_no_new
         assert_eq!(checked(&*dev).findings, [], "bit {bit}");
     }
 }
+
+/// A volume that lost power behind several checkpoints, and what it was before the last ones.
+fn crashed_behind_older(features: &str) -> (MemDevice, MemDevice) {
+    let dev = Arc::new(formatted(128, features).snapshot());
+    let v = opened(dev.clone());
+    fsync_new(&v, &["a"]);
+    v.close().expect("closed");
+    let v = opened(dev.clone());
+    fsync_new(&v, &["b"]);
+    v.sync().expect("a checkpoint");
+    let older = dev.snapshot();
+    for name in ["c", "d"] {
+        fsync_new(&v, &[name]);
+        v.sync().expect("a checkpoint");
+    }
+    fsync_new(&v, &["e", "f"]);
+    (older, dev.snapshot())
+}
+
+const ALL: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn take_from(older: &MemDevice, dev: &MemDevice, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        dev.write(block, &[&read_block(older, block).expect("memory")], META).expect("memory");
+    }
+}
+
+#[test]
+fn an_older_pack_in_the_place_of_the_newest_is_told_by_the_nodes_behind_it() {
+    for features in ["", DELTAS] {
+        let (older, dev) = crashed_behind_older(features);
+        assert!(!checked(&dev).has(Code::CheckpointOlder));
+        let start = headers_of_newest(&dev)[0];
+        take_from(&older, &dev, start..start + 16);
+        let found = checked(&dev);
+        assert!(found.has(Code::CheckpointOlder) && found.asks_for_repair(), "{:?}", found.findings);
+        let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
+        let v = Volume::open(Arc::new(dev.snapshot()), MountOptions::default(), clock);
+        assert!(
+            v.is_err_and(|e| e.to_string().contains("the newer one is destroyed")),
+            "nothing is made final"
+        );
+        // A repair that accepts the loss ends.
+        let mended = dev.snapshot();
+        assert!(repaired(&mended).after.is_clean());
+        has_files(&opened(Arc::new(mended)), &ALL[..4]).expect("as of the one before, rolled forward");
+        let bared = repair_without_names(&dev, &Options::default(), &mut |_| {}).expect("memory");
+        assert!(bared.reckoned);
+        repaired(&dev);
+        has_files(&opened(Arc::new(dev)), &ALL).expect("all");
+    }
+}
+
+#[test]
+fn of_two_packs_with_older_first_headers_the_newest_last_one_counts() {
+    for features in ["", DELTAS] {
+        let (older, dev) = crashed_behind_older(features);
+        let g = geometry(&dev);
+        for pack in [0, 1].map(|pack| u64::from(g.cp_pack(pack))) {
+            take_from(&older, &dev, pack..pack + 1);
+        }
+        has_files(&read_only(&dev), &ALL).expect("as a mount shows them");
+        assert!(checked(&dev).has(Code::CheckpointHeader));
+        repaired(&dev);
+        has_files(&opened(Arc::new(dev)), &ALL).expect("all");
+    }
+}
+
+#[test]
+fn a_newest_pack_with_one_header_counts_beside_an_older_one_with_a_flipped_bit() {
+    for features in ["", DELTAS] {
+        let (_, dev) = crashed_behind_older(features);
+        let newest = headers_of_newest(&dev)[0];
+        dev.write(newest, &[&Block::ZERO], META).expect("memory");
+        let g = geometry(&dev);
+        let other = [0, 1].map(|pack| u64::from(g.cp_pack(pack))).into_iter().find(|pack| *pack != newest);
+        let other = other.expect("two packs");
+        let mut header = read_block(&dev, other).expect("memory");
+        header.0[300] ^= 4;
+        dev.write(other, &[&header], META).expect("memory");
+        has_files(&read_only(&dev), &ALL).expect("as a mount shows them");
+        repaired(&dev);
+        has_files(&opened(Arc::new(dev)), &ALL).expect("all");
+    }
+}
+
+#[test]
+fn junk_for_a_header_counts_no_blocks() {
+    let (_, dev) = crashed_behind_older("");
+    let g = geometry(&dev);
+    for pack in [0, 1].map(|pack| u64::from(g.cp_pack(pack))) {
+        let dev = dev.snapshot();
+        dev.write(pack, &[&Block([0xff; 4096])], META).expect("memory");
+        repair_without_names(&dev, &Options::default(), &mut |_| {}).expect("memory");
+    }
+}

@@ -298,6 +298,35 @@ fn files_that_lost_their_inode_alone() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// Zeros in a block of the NAT and in one of the SIT, or in a sector of each, of some volumes: what the NAT led to
+/// comes back, though no bit says that it is in use. `MEDFS_BLOCKS` is how many pairs of each volume, then of all.
+#[test]
+fn both_tables_lost_zeros() {
+    let (seed, most) = (sample_seed(), variable("MEDFS_BLOCKS"));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut tally = Tally::default();
+    let mut kinds = kinds();
+    kinds.shuffle(&mut rng);
+    kinds.truncate(if most.is_some() { kinds.len() } else { 3 });
+    for volume in kinds.iter().map(|make| make()) {
+        let of =
+            |part| volume.targets.iter().filter(|target| target.part == part).copied().collect::<Vec<_>>();
+        let (nat, sit) = (of(Part::Nat), of(Part::Sit));
+        for _ in 0..most.unwrap_or(2) {
+            // Both copies: one is in force.
+            let nat = nat.chunks(2).choose(&mut rng).expect("it has files");
+            let sit = sit.chunks(2).choose(&mut rng).expect("it has blocks");
+            let mut zeros = || *[Damage::Zeroed, Damage::Torn].choose(&mut rng).expect("two");
+            let (of_nat, of_sit) = (zeros(), zeros());
+            let hits: Vec<_> =
+                nat.iter().map(|&t| (t, of_nat)).chain(sit.iter().map(|&t| (t, of_sit))).collect();
+            tally.count(&volume, &hits, volume.strike(&hits, &mut rng), seed);
+        }
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// Lost inodes of files, each with a node of the file that is lost too, or with a block of what leads to it.
 /// `MEDFS_BLOCKS` is how many groups of each volume, then of all.
 #[test]

@@ -177,6 +177,8 @@ pub(super) struct Chain {
     pub(super) contradictory: Vec<(BlockAddr, Nid, Ino)>,
     /// Where it ends too early.
     pub(super) gap: Option<Gap>,
+    /// It ends at a node of a newer checkpoint, which was complete then, and is lost.
+    pub(super) is_succeeded: bool,
     /// Where it ends because the device lost or changed nodes, as far as others tell.
     pub(super) lost: Option<Gap>,
     /// Blocks that seals of the chain were compared with; many of them are named by none of its nodes.
@@ -260,7 +262,7 @@ impl Chain {
     fn up_to(self, store: &Store, end: BlockAddr, records: &Records) -> Result<Chain> {
         let mut chain = Chain { blocks: self.blocks, ..Chain::default() };
         chain.follow(store, Some(end), records, None)?;
-        (chain.addrs, chain.gap) = (self.addrs, self.gap);
+        (chain.addrs, chain.gap, chain.is_succeeded) = (self.addrs, self.gap, self.is_succeeded);
         Ok(chain)
     }
 

@@ -53,7 +53,9 @@ impl Chain {
                 return Met::Unreadable;
             }
         };
-        if !store.cp.lock().chain().belongs(footer(&block).cp_ver.get()) {
+        let version = store.cp.lock().chain();
+        if !version.belongs(footer(&block).cp_ver.get()) {
+            self.is_succeeded |= !version.is_of_repair() && version.is_succeeded_by(&block, &store.geo);
             return Met::Other;
         }
         if sealing(store).is_torn(&block) {

@@ -34,6 +34,7 @@ use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
 use chain::{Chain, ChainFile, Entry};
 use errors::bad_node;
+pub(crate) use errors::newer_is_lost;
 use medfs_format::node::{RawInode, footer};
 use medfs_format::path::{NodeKind, node_kind};
 use medfs_format::summary::Log;
@@ -156,6 +157,14 @@ impl Fsynced {
     /// NVRAM would rest on what is behind it too.
     fn read(tree: &Tree, records: &Records) -> Result<Chain> {
         let mut chain = Chain::read(tree, tree.opts.cache_bytes / BLOCK_SIZE / KEPT_PART, records)?;
+        if chain.is_succeeded && !tree.read_only {
+            return Err(newer_is_lost(tree));
+        }
+        if chain.is_succeeded {
+            let version = tree.version_in_footers();
+            let why = format!("the volume is shown as of checkpoint {version}, and a newer one was complete");
+            tree.damage.note_older_checkpoint(&why);
+        }
         let gap = chain.gap.take();
         let must_be_whole = !tree.read_only || !records.is_empty();
         if must_be_whole && let Some(gap) = gap {
