@@ -143,6 +143,51 @@ pub fn is_torn_header(found: &Block, than: u64) -> bool {
     apart != 0 && apart.unsigned_abs() < MOST_VERSIONS_AHEAD
 }
 
+/// Where the logs of nodes went on at the checkpoint of a header.
+fn starts(g: &Geometry, header: &RawCheckpoint) -> [BlockAddr; 3] {
+    [Log::HotNode, Log::WarmNode, Log::ColdNode].map(|log| {
+        let (segno, offset) = header.curseg(log as usize);
+        g.seg_start(segno) + u32::from(offset)
+    })
+}
+
+/// What was written to a log of nodes after a checkpoint.
+struct Written {
+    /// The block at which it ends: of another time, one that cannot be read or was met before, or none at all.
+    end: BlockAddr,
+    /// It ends where the log was written to last, rather than at damage.
+    is_whole: bool,
+    /// Its last node, if it has one, is of an fsync.
+    ends_with_fsync: bool,
+}
+
+impl Written {
+    /// From a block on, as each node names the next one.
+    fn from<E>(
+        start: BlockAddr,
+        chain: ChainVersion,
+        g: &Geometry,
+        read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+    ) -> Result<Written, E> {
+        let mut met = HashSet::new();
+        let mut written = Written { end: start, is_whole: true, ends_with_fsync: true };
+        while g.in_main(written.end) {
+            let block = read(written.end)?.filter(|_| met.insert(written.end));
+            let Some(block) = block else {
+                written.is_whole = false;
+                break;
+            };
+            let f = footer(&block);
+            if !chain.belongs(f.cp_ver.get()) {
+                break;
+            }
+            written.ends_with_fsync = f.is_fsync() || f.nid.get() == g.node_ino;
+            written.end = f.next_blkaddr.get();
+        }
+        Ok(written)
+    }
+}
+
 /// Whether nodes were written after the checkpoint of a header with this checksum: a later one may have been made.
 pub fn was_followed<E>(
     g: &Geometry,
@@ -151,10 +196,8 @@ pub fn was_followed<E>(
     read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
 ) -> Result<bool, E> {
     let chain = ChainVersion::of(header, crc);
-    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
-        let (segno, next) = header.curseg(log as usize);
-        let block = read(g.seg_start(segno) + u32::from(next))?;
-        if block.is_some_and(|block| chain.belongs(footer(&block).cp_ver.get())) {
+    for start in starts(g, header) {
+        if read(start)?.is_some_and(|block| chain.belongs(footer(&block).cp_ver.get())) {
             return Ok(true);
         }
     }
@@ -171,23 +214,9 @@ pub fn was_begun_after<E>(
     read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
 ) -> Result<bool, E> {
     let chain = ChainVersion::of(header, crc);
-    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
-        let (segno, offset) = header.curseg(log as usize);
-        let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
-        let mut ends_with_fsync = true;
-        while g.in_main(addr) {
-            let Some(block) = read(addr)? else { return Ok(true) };
-            let f = footer(&block);
-            if !chain.belongs(f.cp_ver.get()) {
-                break;
-            }
-            if !met.insert(addr) {
-                return Ok(true);
-            }
-            ends_with_fsync = f.is_fsync() || f.nid.get() == g.node_ino;
-            addr = f.next_blkaddr.get();
-        }
-        if !ends_with_fsync {
+    for start in starts(g, header) {
+        let written = Written::from(start, chain, g, read)?;
+        if !written.is_whole || !written.ends_with_fsync {
             return Ok(true);
         }
     }
@@ -207,21 +236,13 @@ pub fn was_succeeded<E>(
     if chain.is_of_repair() {
         return Ok(false);
     }
-    for log in [Log::HotNode, Log::WarmNode, Log::ColdNode] {
-        let (segno, offset) = header.curseg(log as usize);
-        let (mut addr, mut met) = (g.seg_start(segno) + u32::from(offset), HashSet::new());
-        // To the end of what was written after this checkpoint; then in the rest of that segment.
-        while g.in_main(addr) && met.insert(addr) {
-            let Some(block) = read(addr)? else { break };
-            if !chain.belongs(footer(&block).cp_ver.get()) {
-                break;
-            }
-            addr = footer(&block).next_blkaddr.get();
-        }
-        if !g.in_main(addr) {
+    for start in starts(g, header) {
+        let end = Written::from(start, chain, g, read)?.end;
+        if !g.in_main(end) {
             continue;
         }
-        for addr in addr..g.seg_start(g.segno(addr)) + BLOCKS_PER_SEG {
+        // In the rest of that segment.
+        for addr in end..g.seg_start(g.segno(end)) + BLOCKS_PER_SEG {
             if read(addr)?.is_some_and(|block| chain.is_succeeded_by(&block, g)) {
                 return Ok(true);
             }

@@ -373,7 +373,7 @@ impl Cuts {
 }
 
 /// Collects findings up to a limit and counts the rest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) list: Vec<Finding>,
     pub(crate) suppressed: u64,
@@ -390,8 +390,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub(crate) fn new(limit: usize) -> Findings {
-        let (unreachable, lost_names, log_lacks, is_older) = (false, false, false, false);
-        Findings { list: Vec::new(), suppressed: 0, unreachable, lost_names, log_lacks, is_older, limit }
+        Findings { limit, ..Findings::default() }
     }
 
     pub(crate) fn add(&mut self, code: Code, message: impl Into<String>) {

@@ -280,9 +280,11 @@ pub(crate) fn missing_end(dev: &dyn BlockDevice) -> Result<Option<(BlockAddr, Bo
     head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
     let than = RawCheckpoint::in_block(&head).checkpoint_ver.get();
     let sound = verify_checksum(&block, start).is_ok() && header.validate(start, &g).is_ok();
-    // Junk may count any number of blocks.
-    let last = || start + header.cp_pack_total_block_count.get() - 1;
-    Ok((sound && is_newer(header.checkpoint_ver.get(), than)).then(|| (last(), block.clone())))
+    if !sound || !is_newer(header.checkpoint_ver.get(), than) {
+        return Ok(None);
+    }
+    let last = start + header.cp_pack_total_block_count.get() - 1;
+    Ok(Some((last, block)))
 }
 
 /// Reads blocks past the cache; `None` for one that cannot be read.
