@@ -3,8 +3,9 @@
 //! A commit takes some time whatever is in it (tables, flushes), and longer the more pages and nodes it takes along.
 //! Both are measured at each commit of this mount: what small commits take is fixed. A large one that took long is not
 //! forgotten for small ones behind it, and counts for less with time. Invariants: the slowest of the last commits
-//! counts, and all of a large one's time where no small one was seen, so that the estimate errs to the slow side; and
-//! no more is allowed than some times what has been measured, or half of what took longer.
+//! counts, and all of a large one's time where no small one was seen, so that the estimate errs to the slow side; what
+//! was in time each time stays allowed; and no more is allowed than some times what has been measured, or half of what
+//! took longer.
 
 use medfs_format::BLOCK_SIZE;
 use std::collections::VecDeque;
@@ -27,9 +28,9 @@ const GROWTH: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Holdup {
     time: Duration,
-    /// Times of the last small commits.
-    small: VecDeque<Duration>,
-    /// Bytes of dirty pages and nodes of the last others, and the time of the commit that took them along.
+    /// Bytes of dirty pages and nodes of the last small commits, and the time of the commit that took them along.
+    small: VecDeque<(u64, Duration)>,
+    /// The same of the last others.
     telling: VecDeque<(u64, Duration)>,
     /// Small ones since the last of the others.
     since: usize,
@@ -53,7 +54,7 @@ impl Holdup {
     /// A commit that took so many dirty bytes along took this long.
     pub(crate) fn note(&mut self, bytes: u64, took: Duration) {
         if bytes < TELLING {
-            remember(&mut self.small, took);
+            remember(&mut self.small, (bytes, took));
             self.since += 1;
             if self.since >= PATIENCE {
                 // Where no more than a small one is allowed, no other would ever tell that the device is faster now.
@@ -74,9 +75,11 @@ impl Holdup {
 
     fn reckoned(&self) -> u64 {
         // Without small commits nothing tells what of a large one's time is fixed: all may be its pages'.
-        let small = || self.small.iter().copied();
+        let small = || self.small.iter().map(|commit| commit.1);
         let (fastest, slowest) = (small().min().unwrap_or_default(), small().max().unwrap_or_default());
         let Some(left) = self.time.checked_sub(slowest) else { return 0 };
+        // What each of them took along is in the slowest one's time: their largest fits, whatever is reckoned from it.
+        let fits = self.small.iter().map(|commit| commit.0).max().unwrap_or(0);
         let telling = || self.telling.iter();
         let largest = telling().map(|commit| commit.0).max().unwrap_or(0);
         let too_long = telling().filter(|(_, took)| *took > self.time).map(|commit| commit.0 / 2).min();
@@ -88,7 +91,7 @@ impl Holdup {
             None | Some(0) => most,
             Some(nanos) => {
                 let blocks = left.as_nanos() / nanos;
-                most.min(u64::try_from(blocks * BLOCK_SIZE as u128).unwrap_or(u64::MAX))
+                most.min(u64::try_from(blocks * BLOCK_SIZE as u128).unwrap_or(u64::MAX)).max(fits)
             }
         }
     }
