@@ -73,6 +73,7 @@ pub fn repair_without_names(
         known.extend(bared.before.lost.iter().map(|lost| lost.ino));
         bared.before.targets_lost.extend(met.targets_lost);
         bared.cuts.extend(ends.cuts);
+        bared.reckoned |= ends.reckoned;
         bared.altered.add(ends.altered);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));

@@ -283,6 +283,8 @@ pub(crate) struct Ends {
     pub(crate) inodes: Option<(u32, u32)>,
     /// Files that are not as they were.
     pub(crate) altered: Altered,
+    /// No checkpoint was left, so that the one that it wrote is as nodes say.
+    pub(crate) reckoned: bool,
 }
 
 /// Judges links, logs and NAT; the first free node id.
@@ -364,7 +366,8 @@ pub(crate) fn pass(
         ..report_of(w.j.findings)
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
-    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered }))
+    let reckoned = w.j.image.reckoned;
+    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered, reckoned }))
 }
 
 /// The orphans of a list that may be damaged: none of them has links.

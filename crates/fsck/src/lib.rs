@@ -50,6 +50,7 @@ mod log_node;
 mod lost;
 mod lost_clusters;
 mod lost_file;
+mod lost_log;
 mod lost_sit;
 mod maker;
 mod medium;

@@ -11,8 +11,10 @@
 //! - Logs begin in segments that hold nothing, or on a full volume in others of their kind (`supply.rs`).
 //!   Counts are those of the walk. Over-provisioning is what `mkfs` would choose.
 //!
-//! Lost for good: which files were held open without a name (they go to lost+found), the fsync log's end, and
-//! what the volume was written in its life.
+//! - The fsync log goes on where its nodes tell (`lost_log.rs`).
+//!
+//! Lost for good: which files were held open without a name (they go to lost+found), and what the volume was written
+//! in its life.
 
 use crate::cache::Cache;
 use crate::image::Image;

@@ -147,6 +147,7 @@ impl Image<'_> {
             strays.iter().map(|(_, stray)| stray.version).max().unwrap_or(0).max(newest_of_nat(self));
         for (nid, stray) in strays {
             let is_sound = stray.version == newest && nid == stray.ino && stray.trust > Trust::Denied;
+            let is_sound = is_sound && !self.has_found_log();
             if is_sound && is_new_and_fsynced(self, nid, stray.addr)? {
                 self.lead_to(nid, stray)?;
                 found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);

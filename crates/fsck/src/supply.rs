@@ -59,10 +59,15 @@ impl Image<'_> {
 }
 
 impl Image<'_> {
-    /// Finds what only the journals led to, and lets the logs begin in segments that hold nothing.
+    /// Finds what only the journals led to, and lets the logs begin in segments that hold nothing; that of warm nodes
+    /// where the fsync log begins, if one is found.
     pub(crate) fn begin_logs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+        let log = self.find_lost_log()?;
         self.find_strays(findings)?;
-        let mut used = HashSet::new();
+        let mut used = match log {
+            Some(start) => self.segments_of_log(start)?,
+            None => HashSet::new(),
+        };
         let mut nodes = self.doubtful();
         for index in 0..self.g.nat_blocks() {
             nodes.extend(self.nodes_in(index)?.iter().map(|(nid, entry)| (*nid, entry.block_addr.get())));
@@ -95,7 +100,7 @@ impl Image<'_> {
             findings.add(Code::NoCheckpoint, text);
             return Err(Stop::Fatal);
         }
-        Ok(())
+        log.map_or(Ok(()), |start| self.begin_at(start)).map_err(Stop::Io)
     }
 
     fn begin_log(&mut self, segno: SegNo, empty: bool) {

@@ -5,7 +5,7 @@
 //! An entry also says which kind of file it leads to.
 
 use crate::told::{BEHIND_END, SHORT, STRANGE, UNMARKED};
-use medfs::{Attr, FileKind, Files, Ino, PastDamage, Volume};
+use medfs::{Attr, FileKind, Files, Ino, PastDamage, Seek, Volume};
 
 /// Why an entry of a directory is doubted that led to a file. `is_new`: no entry has led to it before.
 pub fn of(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8], is_new: bool) -> Option<String> {
@@ -81,4 +81,10 @@ pub fn of_content(volume: &Volume, ino: Ino) -> Option<String> {
         return None;
     };
     Some(reason.to_owned())
+}
+
+/// Whether a regular file has a size, and a hole from its first byte to its last.
+pub(crate) fn is_all_holes(volume: &Volume, ino: Ino) -> bool {
+    volume.getattr(ino).is_ok_and(|attr| attr.kind == FileKind::Regular && attr.size > 0)
+        && volume.seek(ino, 0, Seek::Data).is_err()
 }

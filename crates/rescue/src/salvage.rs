@@ -41,6 +41,8 @@ pub struct Salvage {
     pub cuts: Vec<Cut>,
     /// Why not all of the content is certain, where that is so of the whole volume.
     pub doubt: Option<String>,
+    /// No checkpoint is left: a file may have its inode, and none of its content yet.
+    pub reckoned: bool,
     /// What of the fsync log could not be read.
     pub log_gaps: Option<LogGaps>,
     /// Files that are not as they were.
@@ -95,7 +97,7 @@ pub fn open(
     let doubt =
         unfinished.then_some(UNFINISHED).or(reckoned.then_some(RECKONED)).or(is_log_cut.then_some(LOG_CUT));
     let doubt = doubt.map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, log_gaps, altered, gone })
+    Ok(Salvage { volume, found, cuts, doubt, reckoned, log_gaps, altered, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

@@ -7,7 +7,7 @@ use crate::place::Place;
 use crate::walk::{Older, Walk};
 use medfs::{Attr, Error, FileKind, Files, Posix};
 use medfs_format::{BLOCK_SIZE, Ino};
-use medfs_fsck::{Altered, LogGaps, LostFile};
+use medfs_fsck::{Altered, Cut, LogGaps, LostFile};
 use std::collections::BTreeSet;
 
 /// Pages that are named of a file.
@@ -28,6 +28,9 @@ pub(crate) const STRANGE: &str =
 /// What is said of a file whose size may be wrong.
 pub(crate) const BEHIND_END: &str =
     "blocks with content lie behind its end: its size may be wrong, and content missing";
+
+/// What is said of a file of holes where no checkpoint tells that it is one.
+const EMPTY: &str = "it has a size, but no content: what it held may have been written, and is not found";
 
 /// What is said of a name whose inode is lost.
 const INODE_LOST: &str = "its inode is lost";
@@ -52,6 +55,20 @@ impl<'v, S> Walk<'v, S> {
             let reason = INODE_LOST.to_owned();
             self.outcome.fail(Failure { path: path.clone(), ino: Some(*ino), reason, lost: Lost::default() });
         }
+        self
+    }
+
+    /// Tells what a repair has cut off the files of the volume.
+    pub fn with_cuts(mut self, cuts: Vec<Cut>) -> Walk<'v, S> {
+        for cut in cuts {
+            self.cuts.entry(cut.ino).or_default().push(cut);
+        }
+        self
+    }
+
+    /// Tells that no checkpoint is left: the content of a file may not have been written when its inode was.
+    pub fn without_checkpoint(mut self, is_lost: bool) -> Walk<'v, S> {
+        self.has_checkpoint &= !is_lost;
         self
     }
 
@@ -149,7 +166,9 @@ impl<'v, S> Walk<'v, S> {
 
     /// What is told of a file or directory that counts more blocks as its own than its nodes lead to.
     pub(crate) fn short_of(&self, ino: Ino) -> Option<String> {
-        doubt::of_content(self.volume, ino)
+        doubt::of_content(self.volume, ino).or_else(|| {
+            (!self.has_checkpoint && doubt::is_all_holes(self.volume, ino)).then(|| EMPTY.to_owned())
+        })
     }
 
     /// Adds what a repair has cut off a file, within its size.

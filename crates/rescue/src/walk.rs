@@ -36,6 +36,8 @@ pub struct Walk<'v, S> {
     pub(crate) homes: Option<Homes>,
     /// Whether it was told that a part of the NAT cannot be read.
     pub(crate) is_gap_told: bool,
+    /// Whether files are as of a checkpoint, where one with a size and no content is one that is all holes.
+    pub(crate) has_checkpoint: bool,
     /// The kind of file that the entry in hand says.
     pub(crate) says: Option<FileKind>,
 }
@@ -91,15 +93,21 @@ impl<'v, S: Sink> Walk<'v, S> {
                 None => outcome.fail(Failure { path: b"/".to_vec(), ino, reason, lost: Lost::default() }),
             }
         }
-        Walk { volume, past, sink, outcome, seen, links, cuts, older, homes: None, is_gap_told: false, says }
-    }
-
-    /// Tells what a repair has cut off the files of the volume.
-    pub fn with_cuts(mut self, cuts: Vec<Cut>) -> Walk<'v, S> {
-        for cut in cuts {
-            self.cuts.entry(cut.ino).or_default().push(cut);
+        let (homes, is_gap_told, has_checkpoint) = (None, false, true);
+        Walk {
+            volume,
+            past,
+            sink,
+            outcome,
+            seen,
+            links,
+            cuts,
+            older,
+            homes,
+            is_gap_told,
+            has_checkpoint,
+            says,
         }
-        self
     }
 
     /// What came of it, and the sink.

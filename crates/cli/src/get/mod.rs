@@ -312,6 +312,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let host = host(destination, &args.image, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
+    walk = walk.without_checkpoint(salvaged.reckoned);
     walk = walk.with_altered(salvaged.altered).with_targets_lost(&salvaged.found.targets_lost);
     walk = walk.with_doubt(target::made_over(&*device).map(|what| {
         format!(

@@ -242,3 +242,62 @@ fn junk_for_a_header_counts_no_blocks() {
         repair_without_names(&dev, &Options::default(), &mut |_| {}).expect("memory");
     }
 }
+
+/// A few bytes in the middle of a file, fsynced.
+fn fsync_change(v: &Volume, name: &str, change: &[u8]) {
+    let ino = v.lookup(v.root(), name.as_bytes()).expect("there").ino;
+    v.write(ino, 5000, change).expect("write");
+    v.fsync(ino, false).expect("fsync");
+    v.release(ino, 1);
+}
+
+#[test]
+fn what_was_fsynced_behind_a_lost_checkpoint_is_rolled_forward() {
+    let (old, new) = (["a1", "a2", "a3", "a4"], ["d1", "d2"]);
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        fsync_new(&v, &old);
+        v.sync().expect("a checkpoint");
+        fsync_new(&v, &["b1"]);
+        v.sync().expect("a checkpoint");
+        for change in [b"once", b"then"] {
+            old.iter().for_each(|name| fsync_change(&v, name, change));
+        }
+        fsync_new(&v, &new);
+        let crashed = dev.snapshot();
+        drop(v);
+        let is_there = |v: &Volume| {
+            has_files(v, &["b1", "d1", "d2"]).expect("new files");
+            for name in old {
+                let ino = v.lookup(v.root(), name.as_bytes()).expect("a name").ino;
+                let mut read = vec![0; 18_000];
+                v.read(ino, 0, &mut read).expect("read");
+                let mut wanted = content(name);
+                wanted[5000..5004].copy_from_slice(b"then");
+                assert!(read == wanted, "{name} with {features:?}");
+            }
+        };
+        is_there(&read_only(&crashed));
+        for header in headers_of_newest(&crashed) {
+            crashed.write(header, &[&Block::ZERO], META).expect("memory");
+        }
+        let salvaged = crashed.snapshot();
+        let bared = repair_without_names(&salvaged, &Options::default(), &mut |_| {}).expect("memory");
+        assert!(bared.reckoned);
+        is_there(&read_only(&salvaged));
+        // Without any checkpoint a repair keeps the log for the next mount.
+        let g = geometry(&crashed);
+        for addr in [0, 1].into_iter().flat_map(|pack| g.cp_pack(pack)..g.cp_pack(pack) + 512) {
+            crashed.write(addr.into(), &[&Block::ZERO], META).expect("memory");
+        }
+        repaired(&crashed);
+        is_there(&read_only(&crashed));
+        let replayed = Arc::new(crashed.snapshot());
+        let v = opened(replayed.clone());
+        is_there(&v);
+        v.close().expect("closed");
+        drop(v);
+        assert_eq!(checked(&replayed).findings, []);
+    }
+}

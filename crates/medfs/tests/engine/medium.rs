@@ -512,3 +512,43 @@ fn what_was_reserved_behind_the_end_is_not_missing() {
         assert!(left_out.is_empty(), "{left_out:?}");
     }
 }
+
+/// What files look like before they are fsynced, and what each fsync changes.
+fn fsynced_again(v: &Volume, change: impl Fn(&Volume, medfs::Ino, usize)) {
+    let files: Vec<_> = (0..3).map(|i| file(v, v.root(), &format!("f{i}"))).collect();
+    for (i, &f) in files.iter().enumerate() {
+        write(v, f, 0, &noise(i as u64));
+    }
+    v.sync().expect("sync");
+    for (i, &f) in files.iter().enumerate() {
+        change(v, f, i);
+        v.fsync(f, false).expect("fsync");
+    }
+}
+
+#[test]
+fn a_lost_node_of_a_sealed_log_is_told_whatever_was_fsynced() {
+    type Change = fn(&Volume, medfs::Ino, usize);
+    let changes: [(&str, Change); 3] = [
+        ("a few bytes", |v, f, i| write(v, f, 10, &[i as u8; 8])),
+        ("twenty pages of one byte each", |v, f, i| write(v, f, 0, &vec![i as u8; 20 * PAGE])),
+        ("new pages at the end", |v, f, i| write(v, f, 9 * PAGE as u64, &noise(200 + i as u64))),
+    ];
+    for (what, change) in changes {
+        let device = Arc::new(blank_delta(64).snapshot());
+        let v = open_device(&device, "");
+        fsynced_again(&v, change);
+        drop(v);
+        let chain = chain_of(&device);
+        let nodes = &chain[..chain.len() - 1];
+        assert!(nodes.len() > 2, "{what}: {nodes:?}");
+        for &lost in &nodes[..nodes.len() - 1] {
+            for damage in [Block::ZERO, Block([0x5a; PAGE])] {
+                let damaged = device.snapshot();
+                damaged.write(lost, &[&damage], META).expect("memory");
+                let found = checked(&damaged);
+                assert!(!found.is_clean(), "{what}: node {lost} of {nodes:?}: {:?}", found.findings);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The fsync log where no checkpoint is left that says where it begins.
+//!
+//! Nodes carry the version of the checkpoint behind which they were written. Nodes of a version that none has to which
+//! the NAT leads were written behind the newest checkpoint; each names the next one, and the log begins at the one that
+//! no other names. The checkpoint that is reckoned takes that version, as a repair's does that keeps a log: the number
+//! alone tells nodes of the log.
+//!
+//! Invariant: a log of which the NAT has a node already was taken up by a later checkpoint, and counts for nothing.
+//! Memory: an entry for each node of the newest version, [`MOST_NODES`] at most; of more nothing is taken.
+
+use crate::finding::Findings;
+use crate::image::{Curseg, Image};
+use crate::log;
+use crate::no_pack::newest_of_nat;
+use crate::pack::empty_summary;
+use foldhash::{HashMap, HashMapExt, HashSet};
+use medfs_format::checkpoint::{CpFlags, HEADER_SIZE, RawCheckpoint};
+use medfs_format::footer::footer;
+use medfs_format::sit::test_bit;
+use medfs_format::summary::{LOG_COUNT, Log};
+use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo};
+use std::io;
+use zerocopy::FromBytes;
+
+/// Nodes of one version.
+const MOST_NODES: usize = 1 << 20;
+
+/// A node that may be one of the log.
+struct Link {
+    /// All of the version in its footer.
+    version: u64,
+    next: BlockAddr,
+    is_fsync: bool,
+}
+
+/// Nodes by their blocks.
+type Links = HashMap<BlockAddr, Link>;
+
+impl Image<'_> {
+    /// Lets the checkpoint that is reckoned be the one before the fsync log, where one is found: where it begins.
+    pub(crate) fn find_lost_log(&mut self) -> io::Result<Option<BlockAddr>> {
+        let links = self.newest_links()?;
+        let Some(log) = longest(&links) else { return Ok(None) };
+        let mut header = self.checkpoint();
+        header.checkpoint_ver = u64::from(links[&log[0]].version as u32).into();
+        header.ckpt_flags = (header.flags() | CpFlags::NOCRC_RECOVERY).bits().into();
+        let place = RawCheckpoint::mut_from_bytes(&mut self.cp[..HEADER_SIZE]).expect("sized");
+        *place = header;
+        self.strays.logged = log.iter().copied().collect();
+        Ok(Some(log[0]))
+    }
+
+    /// Whether the checkpoint is reckoned, and the fsync log behind it was found.
+    pub(crate) fn has_found_log(&self) -> bool {
+        self.reckoned && self.chain_version().is_of_repair()
+    }
+
+    /// The nodes of the newest version, where that is newer than all to which the NAT leads.
+    fn newest_links(&mut self) -> io::Result<Links> {
+        let (mut newest, mut links) = (newest_of_nat(self), Links::new());
+        for segno in 0..self.g.segment_count_main {
+            let entry = self.sit(segno)?;
+            let is_free = entry.valid_map.iter().all(|&byte| byte == 0);
+            if !is_free && !self.may_hold_nodes(segno, &entry)? {
+                continue;
+            }
+            let start = self.g.seg_start(segno);
+            for addr in start..start + BLOCKS_PER_SEG {
+                let f = *footer(self.cache.get(addr)?);
+                let is_read = !self.cache.medium.tell_unreadable(addr); // what cannot be read leads nowhere
+                let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
+                let is_node = self.g.is_nid(f.nid.get()) && self.g.is_nid(f.ino.get());
+                let is_newer = version as u32 > newest;
+                let is_as_new = !links.is_empty() && version as u32 == newest;
+                if !is_read || !is_node || !self.g.in_main(next) || !(is_newer || is_as_new) {
+                    continue;
+                }
+                if is_newer {
+                    (newest, links) = (version as u32, Links::new());
+                }
+                if links.len() == MOST_NODES {
+                    return Ok(Links::new());
+                }
+                links.insert(addr, Link { version, next, is_fsync: f.is_of_fsync() });
+            }
+        }
+        Ok(links)
+    }
+
+    /// The segments of a log that begins there, and of what its nodes name.
+    pub(crate) fn segments_of_log(&mut self, start: BlockAddr) -> io::Result<HashSet<SegNo>> {
+        (0..LOG_COUNT).for_each(|_| self.cursegs.push(Curseg::beginning(SegNo::MAX, Log::WarmNode)));
+        self.begin_at(start)?;
+        let walk = log::walk(self, &mut Findings::new(0), false)?;
+        self.cursegs.clear();
+        Ok(walk.segments)
+    }
+
+    /// Lets the log of warm nodes go on there.
+    pub(crate) fn begin_at(&mut self, start: BlockAddr) -> io::Result<()> {
+        let (segno, blkoff) = (self.g.segno(start), self.g.offset_in_seg(start));
+        let entry = self.sit(segno)?;
+        let fills_holes = (blkoff..BLOCKS_PER_SEG).any(|offset| test_bit(&entry.valid_map, offset as usize));
+        let curseg = &mut self.cursegs[Log::WarmNode as usize];
+        *curseg =
+            Curseg { blkoff, alloc_type: fills_holes.into(), ..Curseg::beginning(segno, Log::WarmNode) };
+        Ok(())
+    }
+}
+
+impl Curseg {
+    /// A log at the start of a segment of which nothing is known.
+    fn beginning(segno: SegNo, log: Log) -> Curseg {
+        let sum = empty_summary(log as usize >= LOG_COUNT / 2);
+        Curseg { segno, blkoff: 0, alloc_type: 0, sum, known: false }
+    }
+}
+
+/// Of the rows of nodes that name each other the one with the most fsyncs in it, and its blocks in their order.
+fn longest(links: &Links) -> Option<Vec<BlockAddr>> {
+    let named: HashSet<BlockAddr> = links
+        .iter()
+        .filter(|(_, link)| links.get(&link.next).is_some_and(|next| next.version == link.version))
+        .map(|(_, link)| link.next)
+        .collect();
+    let rows = links.keys().filter(|addr| !named.contains(addr)).map(|&start| row(links, start));
+    let fsyncs = |row: &Vec<BlockAddr>| row.iter().filter(|addr| links[addr].is_fsync).count();
+    let best = rows.max_by_key(|row| (fsyncs(row), row.len(), std::cmp::Reverse(row[0])))?;
+    (fsyncs(&best) > 0).then_some(best)
+}
+
+/// A node and those to which it leads.
+fn row(links: &Links, start: BlockAddr) -> Vec<BlockAddr> {
+    let (mut row, version) = (vec![start], links[&start].version);
+    while let Some(link) = links.get(&row[row.len() - 1])
+        && links.get(&link.next).is_some_and(|next| next.version == version)
+        && link.next != start
+    {
+        row.push(link.next);
+        if row.len() > links.len() {
+            break; // a circle
+        }
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links(nodes: &[(BlockAddr, u64, BlockAddr, bool)]) -> Links {
+        nodes
+            .iter()
+            .map(|&(addr, version, next, is_fsync)| (addr, Link { version, next, is_fsync }))
+            .collect()
+    }
+
+    #[test]
+    fn the_log_is_the_row_with_the_most_fsyncs() {
+        let one = [(10, 5, 11, false), (11, 5, 12, false), (12, 5, 13, false)];
+        let other = [(30, 5, 31, true), (31, 5, 50, false), (50, 5, 51, true)];
+        let of_another = [(51, 6, 52, true)];
+        let all: Vec<_> = one.into_iter().chain(other).chain(of_another).collect();
+        assert_eq!(longest(&links(&all)), Some(vec![30, 31, 50]));
+        assert_eq!(longest(&links(&one)), None, "no fsync is in it");
+        assert_eq!(longest(&links(&[])), None);
+    }
+
+    #[test]
+    fn circles_end() {
+        assert_eq!(longest(&links(&[(10, 5, 11, true), (11, 5, 10, true)])), None, "it has no beginning");
+        let led_into = [(9, 5, 10, true), (10, 5, 11, true), (11, 5, 10, true)];
+        assert_eq!(longest(&links(&led_into)).map(|row| row[0]), Some(9));
+    }
+}
