@@ -81,8 +81,28 @@ pub fn change(
     field: &str,
     new: impl FnOnce(u64) -> u64,
 ) -> Result<(), DumpError> {
+    change_in(dev, &mut Dump::open(dev)?, target, field, new)
+}
+
+/// Changes `field` of each of many inodes, as [`change`] does.
+pub fn change_inodes(
+    dev: &dyn BlockDevice,
+    inodes: impl IntoIterator<Item = Ino>,
+    field: &str,
+    new: impl Fn(u64) -> u64,
+) -> Result<(), DumpError> {
     let mut dump = Dump::open(dev)?;
-    let (addr, base, fields) = locate(&mut dump, target, field)?;
+    inodes.into_iter().try_for_each(|ino| change_in(dev, &mut dump, &Target::Inode(ino), field, &new))
+}
+
+fn change_in(
+    dev: &dyn BlockDevice,
+    dump: &mut Dump<'_>,
+    target: &Target<'_>,
+    field: &str,
+    new: impl FnOnce(u64) -> u64,
+) -> Result<(), DumpError> {
+    let (addr, base, fields) = locate(dump, target, field)?;
     let mut block = medfs_device::read_block(dev, u64::from(addr))?;
     if let (Target::Dentry(..), "used") = (target, split(field).0) {
         // The entry's bit in the area's bitmap: byte offset in `base`, bit number in the high half.

@@ -296,10 +296,11 @@ fn lost_and_found_takes_more_than_its_inode_has_room_for() {
         dir
     });
     // Files that do not say where they were.
-    for i in 0..FILES {
-        let file = Target::Inode(ino_of(&dev, &format!("dir/{}", name(i))).expect("it is there"));
-        inject::change(&dev, &file, "i_advise", |a| a | u64::from(Advise::LOST_PINO.bits())).unwrap();
-    }
+    let mut dump = Dump::open(&dev).unwrap();
+    let mut ino = |i| number(dump.path(&format!("dir/{}", name(i))).expect("it is there").get("ino"));
+    let files: Vec<_> = (0..FILES).map(&mut ino).collect();
+    let lost = u64::from(Advise::LOST_PINO.bits());
+    inject::change_inodes(&dev, files, "i_advise", |advise| advise | lost).unwrap();
     // An inode with little room of its own stands for one that is full.
     let found = ino_of(&dev, "lost+found").unwrap();
     inject::set(&dev, &Target::Inode(found), "i_inline_xattr_size", 803).unwrap();
