@@ -36,76 +36,73 @@ struct Link {
 /// Nodes by their blocks.
 type Links = HashMap<BlockAddr, Link>;
 
-impl Image<'_> {
-    /// Lets the checkpoint that is reckoned be the one before the fsync log, where one is found: where it begins.
-    pub(crate) fn find_lost_log(&mut self) -> io::Result<Option<BlockAddr>> {
-        let links = self.newest_links()?;
-        let Some(log) = longest(&links) else { return Ok(None) };
-        let mut header = self.checkpoint();
-        header.checkpoint_ver = u64::from(links[&log[0]].version as u32).into();
-        header.ckpt_flags = (header.flags() | CpFlags::NOCRC_RECOVERY).bits().into();
-        let place = RawCheckpoint::mut_from_bytes(&mut self.cp[..HEADER_SIZE]).expect("sized");
-        *place = header;
-        self.strays.logged = log.iter().copied().collect();
-        Ok(Some(log[0]))
-    }
+/// Lets the checkpoint that is reckoned be the one before the fsync log, where one is found: where it begins.
+pub(crate) fn find(image: &mut Image<'_>) -> io::Result<Option<BlockAddr>> {
+    let links = newest_links(image)?;
+    let Some(log) = longest(&links) else { return Ok(None) };
+    let mut header = image.checkpoint();
+    header.checkpoint_ver = u64::from(links[&log[0]].version as u32).into();
+    header.ckpt_flags = (header.flags() | CpFlags::NOCRC_RECOVERY).bits().into();
+    let place = RawCheckpoint::mut_from_bytes(&mut image.cp[..HEADER_SIZE]).expect("sized");
+    *place = header;
+    image.strays.logged = log.iter().copied().collect();
+    Ok(Some(log[0]))
+}
 
-    /// Whether the checkpoint is reckoned, and the fsync log behind it was found.
-    pub(crate) fn has_found_log(&self) -> bool {
-        self.reckoned && self.chain_version().is_of_repair()
-    }
+/// Whether the checkpoint is reckoned, and the fsync log behind it was found.
+pub(crate) fn is_found(image: &Image<'_>) -> bool {
+    image.reckoned && image.chain_version().is_of_repair()
+}
 
-    /// The nodes of the newest version, where that is newer than all to which the NAT leads.
-    fn newest_links(&mut self) -> io::Result<Links> {
-        let (mut newest, mut links) = (newest_of_nat(self), Links::new());
-        for segno in 0..self.g.segment_count_main {
-            let entry = self.sit(segno)?;
-            let is_free = entry.valid_map.iter().all(|&byte| byte == 0);
-            if !is_free && !self.may_hold_nodes(segno, &entry)? {
+/// The nodes of the newest version, where that is newer than all to which the NAT leads.
+fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
+    let (mut newest, mut links) = (newest_of_nat(image), Links::new());
+    for segno in 0..image.g.segment_count_main {
+        let entry = image.sit(segno)?;
+        let is_free = entry.valid_map.iter().all(|&byte| byte == 0);
+        if !is_free && !image.may_hold_nodes(segno, &entry)? {
+            continue;
+        }
+        let start = image.g.seg_start(segno);
+        for addr in start..start + BLOCKS_PER_SEG {
+            let f = *footer(image.cache.get(addr)?);
+            let is_read = !image.cache.medium.tell_unreadable(addr); // what cannot be read leads nowhere
+            let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
+            let is_node = image.g.is_nid(f.nid.get()) && image.g.is_nid(f.ino.get());
+            let is_newer = version as u32 > newest;
+            let is_as_new = !links.is_empty() && version as u32 == newest;
+            if !is_read || !is_node || !image.g.in_main(next) || !(is_newer || is_as_new) {
                 continue;
             }
-            let start = self.g.seg_start(segno);
-            for addr in start..start + BLOCKS_PER_SEG {
-                let f = *footer(self.cache.get(addr)?);
-                let is_read = !self.cache.medium.tell_unreadable(addr); // what cannot be read leads nowhere
-                let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
-                let is_node = self.g.is_nid(f.nid.get()) && self.g.is_nid(f.ino.get());
-                let is_newer = version as u32 > newest;
-                let is_as_new = !links.is_empty() && version as u32 == newest;
-                if !is_read || !is_node || !self.g.in_main(next) || !(is_newer || is_as_new) {
-                    continue;
-                }
-                if is_newer {
-                    (newest, links) = (version as u32, Links::new());
-                }
-                if links.len() == MOST_NODES {
-                    return Ok(Links::new());
-                }
-                links.insert(addr, Link { version, next, is_fsync: f.is_of_fsync() });
+            if is_newer {
+                (newest, links) = (version as u32, Links::new());
             }
+            if links.len() == MOST_NODES {
+                return Ok(Links::new());
+            }
+            links.insert(addr, Link { version, next, is_fsync: f.is_of_fsync() });
         }
-        Ok(links)
     }
+    Ok(links)
+}
 
-    /// The segments of a log that begins there, and of what its nodes name.
-    pub(crate) fn segments_of_log(&mut self, start: BlockAddr) -> io::Result<HashSet<SegNo>> {
-        (0..LOG_COUNT).for_each(|_| self.cursegs.push(Curseg::beginning(SegNo::MAX, Log::WarmNode)));
-        self.begin_at(start)?;
-        let walk = log::walk(self, &mut Findings::new(0), false)?;
-        self.cursegs.clear();
-        Ok(walk.segments)
-    }
+/// The segments of a log that begins there, and of what its nodes name.
+pub(crate) fn segments(image: &mut Image<'_>, start: BlockAddr) -> io::Result<HashSet<SegNo>> {
+    (0..LOG_COUNT).for_each(|_| image.cursegs.push(Curseg::beginning(SegNo::MAX, Log::WarmNode)));
+    begin_at(image, start)?;
+    let walk = log::walk(image, &mut Findings::new(0), false)?;
+    image.cursegs.clear();
+    Ok(walk.segments)
+}
 
-    /// Lets the log of warm nodes go on there.
-    pub(crate) fn begin_at(&mut self, start: BlockAddr) -> io::Result<()> {
-        let (segno, blkoff) = (self.g.segno(start), self.g.offset_in_seg(start));
-        let entry = self.sit(segno)?;
-        let fills_holes = (blkoff..BLOCKS_PER_SEG).any(|offset| test_bit(&entry.valid_map, offset as usize));
-        let curseg = &mut self.cursegs[Log::WarmNode as usize];
-        *curseg =
-            Curseg { blkoff, alloc_type: fills_holes.into(), ..Curseg::beginning(segno, Log::WarmNode) };
-        Ok(())
-    }
+/// Lets the log of warm nodes go on there.
+pub(crate) fn begin_at(image: &mut Image<'_>, start: BlockAddr) -> io::Result<()> {
+    let (segno, blkoff) = (image.g.segno(start), image.g.offset_in_seg(start));
+    let entry = image.sit(segno)?;
+    let fills_holes = (blkoff..BLOCKS_PER_SEG).any(|offset| test_bit(&entry.valid_map, offset as usize));
+    let curseg = &mut image.cursegs[Log::WarmNode as usize];
+    *curseg = Curseg { blkoff, alloc_type: fills_holes.into(), ..Curseg::beginning(segno, Log::WarmNode) };
+    Ok(())
 }
 
 impl Curseg {

@@ -7,6 +7,7 @@
 
 use crate::finding::{Code, Findings};
 use crate::image::{Curseg, Image, Stop};
+use crate::lost_log;
 use crate::pack::empty_summary;
 use crate::slots::has_no_addresses;
 use foldhash::{HashSet, HashSetExt};
@@ -62,10 +63,10 @@ impl Image<'_> {
     /// Finds what only the journals led to, and lets the logs begin in segments that hold nothing; that of warm nodes
     /// where the fsync log begins, if one is found.
     pub(crate) fn begin_logs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
-        let log = self.find_lost_log()?;
+        let log = lost_log::find(self)?;
         self.find_strays(findings)?;
         let mut used = match log {
-            Some(start) => self.segments_of_log(start)?,
+            Some(start) => lost_log::segments(self, start)?,
             None => HashSet::new(),
         };
         let mut nodes = self.doubtful();
@@ -100,7 +101,7 @@ impl Image<'_> {
             findings.add(Code::NoCheckpoint, text);
             return Err(Stop::Fatal);
         }
-        log.map_or(Ok(()), |start| self.begin_at(start)).map_err(Stop::Io)
+        log.map_or(Ok(()), |start| lost_log::begin_at(self, start)).map_err(Stop::Io)
     }
 
     fn begin_log(&mut self, segno: SegNo, empty: bool) {

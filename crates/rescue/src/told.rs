@@ -4,6 +4,7 @@ use crate::doubt;
 use crate::homes::Homes;
 use crate::outcome::{Failure, Lost};
 use crate::place::Place;
+use crate::sink::Settled;
 use crate::walk::{Older, Walk};
 use medfs::{Attr, Error, FileKind, Files, Posix};
 use medfs_format::{BLOCK_SIZE, Ino};
@@ -43,6 +44,19 @@ pub fn why_no_target(error: &Error) -> String {
     match error {
         Error::Posix(Posix::NotFound) => TARGET_LOST.to_owned(),
         error => format!("the link's target cannot be read: {error}"),
+    }
+}
+
+/// What is not as it was of a file that was brought, under each of its names.
+pub(crate) struct Fault {
+    pub(crate) reason: String,
+    pub(crate) lost: Lost,
+}
+
+impl Fault {
+    /// Whether an earlier copy in this place had all that is missing.
+    pub(crate) fn is_mended(&self, settled: &Settled, at: &Place) -> bool {
+        self.lost.bytes > 0 && settled.whole && settled.place.is(at)
     }
 }
 
@@ -182,6 +196,23 @@ impl<'v, S> Walk<'v, S> {
                 reason.get_or_insert("what was there is damaged, or what leads there".into());
                 lost.add(bytes);
             }
+        }
+    }
+
+    /// Notes what is wrong with a file that was brought, under one of its names.
+    pub(crate) fn tell(&mut self, ino: Ino, at: &Place, settled: &Settled, faults: &[Fault]) {
+        for Fault { reason, lost } in faults.iter().filter(|fault| !fault.is_mended(settled, at)) {
+            let mut reason = reason.clone();
+            if lost.bytes > 0 && settled.filled {
+                reason += "; the pages of an earlier copy fill them";
+            }
+            if (lost.bytes > 0 || lost.unsure) && !settled.place.is(at) {
+                let called = settled.place.names().last().map(|name| name.escape_ascii().to_string());
+                let called = called.unwrap_or_default();
+                let why = if lost.bytes > 0 { "has more" } else { "differs" };
+                reason += &format!("; the existing file {why} and stays, and the copy is named {called}");
+            }
+            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost: lost.clone() });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::outcome::{Failure, Lost, Outcome};
 use crate::place::{MOST_LEVELS, Place};
 use crate::seen::Seen;
 use crate::sink::{Meta, Settled, Sink};
-use crate::told::why_no_target;
+use crate::told::{Fault, why_no_target};
 use medfs::{Attr, DirEntry, FileKind, Files, Ino, PastDamage, Piece, Volume};
 use medfs_fsck::Cut;
 use std::collections::{BTreeMap, HashMap};
@@ -51,19 +51,6 @@ pub(crate) struct Brought {
     /// How many names it has, and how many of them are in the present tree.
     pub(crate) names: u32,
     pub(crate) met: u32,
-}
-
-/// What is not as it was of a file that was brought, under each of its names.
-struct Fault {
-    reason: String,
-    lost: Lost,
-}
-
-impl Fault {
-    /// Whether an earlier copy in this place had all that is missing.
-    fn is_mended(&self, settled: &Settled, at: &Place) -> bool {
-        self.lost.bytes > 0 && settled.whole && settled.place.is(at)
-    }
 }
 
 /// Why a file is not as it was last.
@@ -353,23 +340,6 @@ impl<'v, S: Sink> Walk<'v, S> {
                 .insert(attr.ino, Brought { place, faults, is_flawed: false, names: attr.nlink, met: 1 });
         }
         Ok(true)
-    }
-
-    /// Notes what is wrong with a file that was brought, under one of its names.
-    fn tell(&mut self, ino: Ino, at: &Place, settled: &Settled, faults: &[Fault]) {
-        for Fault { reason, lost } in faults.iter().filter(|fault| !fault.is_mended(settled, at)) {
-            let mut reason = reason.clone();
-            if lost.bytes > 0 && settled.filled {
-                reason += "; the pages of an earlier copy fill them";
-            }
-            if (lost.bytes > 0 || lost.unsure) && !settled.place.is(at) {
-                let called = settled.place.names().last().map(|name| name.escape_ascii().to_string());
-                let called = called.unwrap_or_default();
-                let why = if lost.bytes > 0 { "has more" } else { "differs" };
-                reason += &format!("; the existing file {why} and stays, and the copy is named {called}");
-            }
-            self.outcome.fail(Failure { path: at.path(), ino: Some(ino), reason, lost: lost.clone() });
-        }
     }
 
     /// `false`, and noted, where one file met an error.
