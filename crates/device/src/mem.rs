@@ -8,6 +8,7 @@
 //! [`MemDevice::snapshot`] takes them all, in order.
 
 use crate::{BlockDevice, WriteTag, check_range, refuse_read_only};
+use foldhash::fast::FixedState;
 use medfs_format::{BLOCK_SIZE, Block};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ type Content = Arc<[u8; BLOCK_SIZE]>;
 #[derive(Clone, Default)]
 struct Chunk([Option<Content>; CHUNK_BLOCKS as usize]);
 
-type Shard = HashMap<u64, Arc<Chunk>>;
+type Shard = HashMap<u64, Arc<Chunk>, FixedState>;
 
 /// A sparse device in memory. See the module for its properties.
 pub struct MemDevice {

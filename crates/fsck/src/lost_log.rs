@@ -49,11 +49,6 @@ pub(crate) fn find(image: &mut Image<'_>) -> io::Result<Option<BlockAddr>> {
     Ok(Some(log[0]))
 }
 
-/// Whether the checkpoint is reckoned, and the fsync log behind it was found.
-pub(crate) fn is_found(image: &Image<'_>) -> bool {
-    image.reckoned && image.chain_version().is_of_repair()
-}
-
 /// The nodes of the newest version, where that is newer than all to which the NAT leads.
 fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
     let (mut newest, mut links) = (newest_of_nat(image), Links::new());

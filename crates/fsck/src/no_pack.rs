@@ -140,6 +140,11 @@ pub(crate) fn newest_of_nat(image: &Image<'_>) -> u32 {
     (image.checkpoint().checkpoint_ver.get() as u32).saturating_sub(VERSION_GAP)
 }
 
+/// Whether the checkpoint is reckoned, and the fsync log behind it was found (`lost_log.rs`).
+pub(crate) fn has_found_log(image: &Image<'_>) -> bool {
+    image.reckoned && image.chain_version().is_of_repair()
+}
+
 /// Whether an inode, which the newest of the nodes is, is that of a new file that was fsynced behind a checkpoint that
 /// is reckoned: nothing else names it yet.
 pub(crate) fn is_new_and_fsynced(image: &mut Image<'_>, ino: Ino, addr: BlockAddr) -> io::Result<bool> {

@@ -18,8 +18,7 @@
 use crate::cache::is_erased;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
-use crate::lost_log;
-use crate::no_pack::{is_new_and_fsynced, newest_of_nat};
+use crate::no_pack::{has_found_log, is_new_and_fsynced, newest_of_nat};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
@@ -148,7 +147,7 @@ impl Image<'_> {
             strays.iter().map(|(_, stray)| stray.version).max().unwrap_or(0).max(newest_of_nat(self));
         for (nid, stray) in strays {
             let is_sound = stray.version == newest && nid == stray.ino && stray.trust > Trust::Denied;
-            let is_sound = is_sound && !lost_log::is_found(self);
+            let is_sound = is_sound && !has_found_log(self);
             if is_sound && is_new_and_fsynced(self, nid, stray.addr)? {
                 self.lead_to(nid, stray)?;
                 found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);
