@@ -207,6 +207,18 @@ pub fn checksummed(image: &MemDevice) -> TornFilter {
     })
 }
 
+/// A page of content that depends on `seed`, and that does not repeat.
+pub fn noise(seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = |_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 24) as u8
+    };
+    (0..BLOCK_SIZE).map(next).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

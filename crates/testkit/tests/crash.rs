@@ -50,7 +50,7 @@ fn must_be_clean(what: &str, report: &Report) {
 #[test]
 fn some_states() {
     for features in VOLUMES {
-        let some = Setup { max_states: 500, check_every: 50, nested_every: 100, ..setup(features) };
+        let some = Setup { max_states: 250, check_every: 50, nested_every: 100, ..setup(features) };
         let workloads: Vec<_> = seq1().into_iter().step_by(7).chain(seq2(1).into_iter().take(20)).collect();
         must_be_clean(&format!("features [{features}]"), &run(&some, &workloads));
     }
@@ -58,7 +58,7 @@ fn some_states() {
 
 #[test]
 fn some_states_of_deltas() {
-    let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+    let some = Setup { max_states: 400, check_every: 50, nested_every: 100, ..setup(DELTAS) };
     must_be_clean("deltas", &run(&some, &on_deltas(3, 60)));
 }
 
@@ -170,7 +170,7 @@ fn compressing_pages() -> Setup {
 
 #[test]
 fn some_states_of_compressed_pages() {
-    let some = Setup { max_states: 700, check_every: 50, nested_every: 100, ..compressing_pages() };
+    let some = Setup { max_states: 400, check_every: 50, nested_every: 100, ..compressing_pages() };
     must_be_clean("compressed pages", &run(&some, &on_deltas(6, 60)));
 }
 
@@ -178,7 +178,7 @@ fn some_states_of_compressed_pages() {
 fn some_states_of_databases() {
     for options in ON_DATABASES {
         let mounter = mounter_with(options);
-        let some = Setup { mounter, max_states: 400, check_every: 50, nested_every: 100, ..setup(DELTAS) };
+        let some = Setup { mounter, max_states: 200, check_every: 50, nested_every: 100, ..setup(DELTAS) };
         must_be_clean(&format!("databases, {options}"), &run(&some, &on_databases(4, 60)));
     }
 }

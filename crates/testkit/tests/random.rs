@@ -36,9 +36,9 @@ fn setup(mebibytes: u64, features: &str, options: &str) -> Setup {
 }
 
 #[test]
-fn three_thousand_operations() {
+fn two_thousand_operations() {
     for (seed, features) in (1..).zip(VOLUMES) {
-        let report = run_seed(&setup(256, features, "rw"), seed, 3000, |_| {});
+        let report = run_seed(&setup(256, features, "rw"), seed, 2000, |_| {});
         println!("seed {seed}, features [{features}]: {report:?}");
     }
 }

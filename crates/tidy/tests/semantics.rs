@@ -2,9 +2,9 @@
 //!
 //! A promise is a paragraph that opens with `**P7.**`. Its proofs are rows of the table at the document's
 //! end: `| P7 | path | test_name<br>other_name |`. A proof is a Rust file with the names of tests in it, or a
-//! program of the repository.
+//! program of the repository. The tests that `./x test` leaves out exist, too.
 
-use medfs_tidy::{expect_none, read, root};
+use medfs_tidy::{Source, expect_none, read, root, sources};
 
 /// A row of the table of proofs.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,4 +90,25 @@ fn missing_proofs_are_found() {
         proofs("| P3 | `a.rs` | x<br>y |"),
         [Proof { promise: 3, path: "a.rs", tests: vec!["x", "y"] }]
     );
+}
+
+/// Each line of `tools/slow-tests` is a test program and a test of it, which may be in a module.
+fn unknown_slow(list: &str, code: &[Source]) -> Vec<String> {
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let is_known = |line: &&str| {
+        let test = line.split(' ').nth(1).and_then(|test| test.rsplit("::").next());
+        test.is_some_and(|test| code.iter().any(|source| has_test(&source.text, test)))
+    };
+    lines
+        .filter(|line| !is_known(line))
+        .map(|line| format!("tools/slow-tests: no such test: {line}"))
+        .collect()
+}
+
+#[test]
+fn the_tests_that_are_left_out_exist() {
+    expect_none("tests that are left out", unknown_slow(&read("tools/slow-tests"), &sources()));
+    let code = [Source::new("gc.rs", "#[test]\nfn takes_long() {}\n")];
+    assert_eq!(unknown_slow("# tests\nengine gc::takes_long", &code), [""; 0]);
+    assert_eq!(unknown_slow("engine gc::took_long\nengine", &code).len(), 2);
 }

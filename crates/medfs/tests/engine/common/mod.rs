@@ -6,6 +6,7 @@ use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, MemDevice};
 use medfs_format::superblock::Feature;
 use medfs_mkfs::{MkfsOptions, format_volume};
+pub(crate) use medfs_testkit::images::noise;
 use medfs_testkit::images::{FsckF2fs, FsckMedfs};
 use medfs_testkit::subject::Check;
 use std::sync::Arc;
@@ -49,19 +50,6 @@ fn delta_volume(mib: u64, options: MkfsOptions) -> MemDevice {
     let options = MkfsOptions { deltas: true, discard: false, ..options };
     format_volume(&device, &options).expect("a volume of this size can be made");
     device
-}
-
-/// A page with content that depends on `seed`, which does not repeat.
-pub(crate) fn noise(seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..PAGE)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 24) as u8
-        })
-        .collect()
 }
 
 /// A file of so many pages of noise, durable.
