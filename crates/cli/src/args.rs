@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 'medfs COMMAND --help' describes a command; -h is its short form, but for ls.
-'medfs help damaged' says what to do about a damaged card.";
+'medfs help damaged' says what to do about a damaged card, 'medfs help findings'
+what the findings of 'medfs fsck' mean.";
 
 /// F2FS in user space: makes, mounts, checks, inspects and fills F2FS volumes without the kernel's driver.
 #[derive(Parser, Debug)]

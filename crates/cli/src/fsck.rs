@@ -36,6 +36,7 @@ in the directory that the environment variable TMPDIR names, otherwise /tmp, hol
 what it would change.
 
 The content of files is not checked, as F2FS has no checksums for it.
+'medfs help findings', or medfs-findings(7), says what each finding means.
 
 Exits with 0 if the volume is clean, 1 if it was repaired, 4 if errors are left,
 8 if it could not be checked, 16 for wrong arguments, 130 after Ctrl-C.";

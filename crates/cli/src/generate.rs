@@ -1,7 +1,7 @@
 //! Manual pages, made from the command line's own definition.
 
 use crate::args::{Cli, ManArgs};
-use crate::{damaged, exit, options};
+use crate::{damaged, exit, finding_codes, options};
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -16,7 +16,12 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     pages(&command, dir)?;
-    for (name, text) in [("medfs.5", options::manual()), ("medfs-damaged.7", damaged::manual())] {
+    let more = [
+        ("medfs.5", options::manual()),
+        ("medfs-damaged.7", damaged::manual()),
+        ("medfs-findings.7", finding_codes::manual()),
+    ];
+    for (name, text) in more {
         let page = dir.join(name);
         std::fs::write(&page, text).with_context(|| format!("cannot write {}", page.display()))?;
     }

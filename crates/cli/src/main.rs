@@ -22,6 +22,7 @@ mod databases;
 mod demo;
 mod dump;
 mod exit;
+mod finding_codes;
 mod findings;
 mod flash;
 mod fsck;
@@ -101,8 +102,12 @@ fn is_call_of_mount_fuse(args: &[OsString]) -> bool {
 }
 
 fn medfs(args: &[OsString]) -> u8 {
-    if args[1..].iter().map(OsString::as_os_str).eq(["help", "damaged"]) {
-        return damaged::help();
+    match args {
+        [_, help, topic] if help == "help" && topic == "damaged" => return damaged::help(),
+        [_, help, topic, codes @ ..] if help == "help" && topic == "findings" => {
+            return finding_codes::help(codes);
+        }
+        _ => {}
     }
     // 'medfs help --help' asks for what 'medfs help' shows.
     let args = match args {

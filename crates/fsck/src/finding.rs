@@ -23,10 +23,10 @@ pub enum Severity {
 }
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $severity:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $number:literal, $severity:ident;)*) => {
         /// The stable code of a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code { $($(#[$doc])* $name = $number,)* }
+        pub enum Code { $($(#[doc = $doc])* $name = $number,)* }
 
         impl Code {
             /// Every code, in order.
@@ -34,6 +34,10 @@ macro_rules! codes {
             /// Whether a repair leaves it as it is, where there is nothing else to mend.
             pub fn stays(self) -> bool {
                 matches!(self, Code::UnreadableData | Code::ClusterDamaged | Code::CheckpointTorn)
+            }
+            /// What it means, for whoever reads it in a report.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$name => concat!($($doc),*).trim_ascii(),)* }
             }
             /// How bad it is.
             pub fn severity(self) -> Severity {
@@ -252,7 +256,8 @@ codes! {
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong, with a block that is another file's.
     ClusterContent = 1002, Error;
-    /// The same where its blocks are its own: they stay where they are, as one that cannot be read does.
+    /// A compressed cluster that cannot be expanded, or whose checksum is wrong, and whose blocks are its own: they stay
+    /// where they are, as one that cannot be read does.
     ClusterDamaged = 1004, Warning;
     /// A compressed cluster with a flipped bit, which its checksum tells.
     ClusterBit = 1005, Error;
