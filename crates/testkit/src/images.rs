@@ -219,6 +219,16 @@ pub fn noise(seed: u64) -> Vec<u8> {
     (0..BLOCK_SIZE).map(next).collect()
 }
 
+/// Where a text begins in a block.
+pub fn find(block: &[u8], text: &[u8]) -> Option<usize> {
+    block.windows(text.len()).position(|window| window == text)
+}
+
+/// How often a text is in a block.
+pub fn occurrences(block: &[u8], text: &[u8]) -> usize {
+    block.windows(text.len()).filter(|window| *window == text).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -301,3 +301,19 @@ fn what_was_fsynced_behind_a_lost_checkpoint_is_rolled_forward() {
         assert_eq!(checked(&replayed).findings, []);
     }
 }
+
+#[test]
+fn a_newest_pack_without_its_second_header_is_taken_with_the_log_behind_it() {
+    for features in ["", DELTAS] {
+        let (_, crashed) = crashed_behind_older(features);
+        let [_, last] = headers_of_newest(&crashed);
+        for damage in [Block([0x5A; 4096]), Block::ZERO] {
+            let dev = crashed.snapshot();
+            dev.write(last, &[&damage], META).expect("memory");
+            let found = checked(&dev);
+            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::CheckpointHeader], "{:?}", found.findings);
+            assert!(found.tells_of_no_file(), "{found:?}");
+        }
+    }
+}

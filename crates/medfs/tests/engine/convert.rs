@@ -262,7 +262,7 @@ fn damage_delta(device: &MemDevice, text: &[u8]) {
     let mut damaged = 0;
     for addr in 0..device.block_count() {
         let mut block = read_block(device, addr).expect("memory");
-        let Some(place) = block.0.windows(text.len()).position(|w| w == text) else { continue };
+        let Some(place) = find(&block.0, text) else { continue };
         let f = *medfs_format::node::footer(&block);
         if f.nid != f.ino || f.nid.get() == 0 {
             continue;

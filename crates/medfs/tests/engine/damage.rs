@@ -125,8 +125,8 @@ fn with_zeros_for_names(base: MemDevice, spared: bool) -> (Arc<MemDevice>, Vec<S
     }
     v.close().expect("closed");
     // An inode has its own name alone.
-    let holds_names = |block: &[u8]| block.windows(10).filter(|w| *w == b"longish na").count() > 1;
-    let is_first = |block: &[u8]| block[0] & 3 == 3 && block[30..].windows(3).any(|w| w == b"..\0");
+    let holds_names = |block: &[u8]| occurrences(block, b"longish na") > 1;
+    let is_first = |block: &[u8]| block[0] & 3 == 3 && find(&block[30..], b"..\0").is_some();
     let blocks = (0..device.block_count()).filter(|&addr| {
         let block = read_block(&*device, addr).expect("memory");
         holds_names(&block.0) && !(spared && is_first(&block.0))
@@ -220,18 +220,18 @@ fn a_bad_name_hides_no_other_one() {
         let damaged = Arc::new(device.snapshot());
         for addr in 0..damaged.block_count() {
             let mut block = read_block(&*damaged, addr).expect("memory");
-            if block.0.windows(10).filter(|w| *w == b"longish na").count() < 2 {
+            if occurrences(&block.0, b"longish na") < 2 {
                 continue;
             }
             for (i, byte) in [(3, b'/'), (5, 0)] {
                 // Names lie in slots of eight bytes: this is the second of one.
                 let wanted = name(i);
-                if let Some(at) = block.0.windows(16).position(|w| w == wanted.as_bytes()) {
+                if let Some(at) = find(&block.0, wanted.as_bytes()) {
                     block.0[at + 8] = byte;
                 }
             }
             // A length that no name has: the fields of 214 slots, behind a bitmap, come before their names.
-            if let Some(at) = block.0.windows(16).position(|w| w == name(7).as_bytes()) {
+            if let Some(at) = find(&block.0, name(7).as_bytes()) {
                 let slot = (at - (30 + 214 * 11)) / 8;
                 block.0[30 + slot * 11 + 8..][..2].fill(0xFF);
             }

@@ -15,13 +15,9 @@ const ENOSPC: i32 = 28;
 
 /// A page that says where it belongs and which version it is.
 fn stamped(ino: Ino, index: u64, version: u64) -> Vec<u8> {
-    let mut page = Vec::with_capacity(PAGE);
     let words =
         [u64::from(ino), index, version, u64::from(ino) ^ index.rotate_left(20) ^ version.rotate_left(40)];
-    while page.len() < PAGE {
-        words.iter().for_each(|w| page.extend_from_slice(&w.to_le_bytes()));
-    }
-    page
+    words.map(u64::to_le_bytes).concat().repeat(PAGE / size_of_val(&words))
 }
 
 /// What was written: file name to its inode and the version of each page.

@@ -160,7 +160,7 @@ fn what_is_no_tree_is_refused_and_passed_by_where_it_is_found() {
     let mut renamed = 0;
     for addr in 0..device.block_count() {
         let mut block = read_block(&*device, addr).expect("memory");
-        if let Some(at) = block.0.windows(9).position(|w| w == b"medfs.arx") {
+        if let Some(at) = find(&block.0, b"medfs.arx") {
             block.0[at + 8] = b's';
             device.write(addr, &[&block], TAG).expect("memory");
             renamed += 1;

@@ -129,7 +129,7 @@ fn one_file_that_cannot_be_written_keeps_no_other_from_sync_and_close() {
             let mut block = Block::boxed();
             let holds = |addr: &u64| {
                 faulty.inner().read(*addr, &mut [&mut *block]).expect("memory reads");
-                block.0.windows(12).any(|w| w == b"line of page")
+                find(&block.0, b"line of page").is_some()
             };
             (0..faulty.inner().block_count()).find(holds).expect("a cluster")
         };
