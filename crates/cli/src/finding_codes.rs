@@ -47,7 +47,7 @@ fn severity(code: Code) -> &'static str {
 /// What a finding means, in plain words.
 fn meaning(code: Code) -> String {
     let stays = if code.stays() { " A repair leaves it as it is." } else { "" };
-    format!("{}{stays}", code.meaning().replace('`', ""))
+    format!("{}{stays}", code.meaning().replace('`', "'"))
 }
 
 /// `medfs help findings [CODE...]`
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(listed, Code::ALL, "in their order");
         for &code in Code::ALL {
             let text = meaning(code);
-            assert!(text.ends_with('.') && !text.contains("  ") && text.len() > 20, "{code}: {text}");
+            assert!(text.ends_with('.') && !text.contains("  ") && text.len() > 15, "{code}: {text}");
             assert!(manual().contains(&code.to_string()), "{code}");
         }
     }

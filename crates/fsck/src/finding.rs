@@ -256,8 +256,8 @@ codes! {
     ClusterPlace = 1001, Error;
     /// A compressed cluster that cannot be expanded, or whose checksum is wrong, with a block that is another file's.
     ClusterContent = 1002, Error;
-    /// A compressed cluster that cannot be expanded, or whose checksum is wrong, and whose blocks are its own: they stay
-    /// where they are, as one that cannot be read does.
+    /// A compressed cluster that cannot be expanded, or whose checksum is wrong, and whose blocks are its own: they
+    /// stay where they are, as one that cannot be read does.
     ClusterDamaged = 1004, Warning;
     /// A compressed cluster with a flipped bit, which its checksum tells.
     ClusterBit = 1005, Error;
