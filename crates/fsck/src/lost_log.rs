@@ -13,7 +13,7 @@ use crate::image::{Curseg, Image};
 use crate::log;
 use crate::no_pack::newest_of_nat;
 use crate::pack::empty_summary;
-use foldhash::{HashMap, HashMapExt, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_format::checkpoint::{CpFlags, HEADER_SIZE, RawCheckpoint};
 use medfs_format::footer::footer;
 use medfs_format::sit::test_bit;
@@ -54,31 +54,38 @@ fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
     let (mut newest, mut links) = (newest_of_nat(image), Links::new());
     for segno in 0..image.g.segment_count_main {
         let entry = image.sit(segno)?;
-        let is_free = entry.valid_map.iter().all(|&byte| byte == 0);
-        if !is_free && !image.may_hold_nodes(segno, &entry)? {
-            continue;
-        }
-        let start = image.g.seg_start(segno);
-        for addr in start..start + BLOCKS_PER_SEG {
-            let f = *footer(image.cache.get(addr)?);
-            let is_read = !image.cache.medium.tell_unreadable(addr); // what cannot be read leads nowhere
-            let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
-            let is_node = image.g.is_nid(f.nid.get()) && image.g.is_nid(f.ino.get());
-            let is_newer = version as u32 > newest;
-            let is_as_new = !links.is_empty() && version as u32 == newest;
-            if !is_read || !is_node || !image.g.in_main(next) || !(is_newer || is_as_new) {
+        let (start, is_free) = (image.g.seg_start(segno), entry.valid_map.iter().all(|&byte| byte == 0));
+        // A log fills a free segment from its start, where an earlier crash may have left other nodes.
+        let may_hold = match is_free {
+            true => link(image, start)?.is_some(),
+            false => image.may_hold_nodes(segno, &entry)?,
+        };
+        for addr in (start..start + BLOCKS_PER_SEG).filter(|_| may_hold) {
+            let Some(link) = link(image, addr)? else { continue };
+            let version = link.version as u32;
+            if version < newest || version == newest && links.is_empty() {
                 continue;
             }
-            if is_newer {
-                (newest, links) = (version as u32, Links::new());
+            if version > newest {
+                (newest, links) = (version, Links::new());
             }
             if links.len() == MOST_NODES {
                 return Ok(Links::new());
             }
-            links.insert(addr, Link { version, next, is_fsync: f.is_of_fsync() });
+            links.insert(addr, link);
         }
     }
     Ok(links)
+}
+
+/// The node in a block, if one is there.
+fn link(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<Link>> {
+    let f = *footer(image.cache.get(addr)?);
+    let is_read = !image.cache.medium.tell_unreadable(addr); // nobody may need it
+    let is_node = image.g.is_nid(f.nid.get()) && image.g.is_nid(f.ino.get());
+    let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
+    let link = Link { version, next, is_fsync: f.is_of_fsync() };
+    Ok((is_read && is_node && image.g.in_main(next)).then_some(link))
 }
 
 /// The segments of a log that begins there, and of what its nodes name.
@@ -108,32 +115,31 @@ impl Curseg {
     }
 }
 
-/// Of the rows of nodes that name each other the one with the most fsyncs in it, and its blocks in their order.
+/// Of the rows of nodes that name each other the one with the most fsyncs in it, and its blocks in their order. Where
+/// rows meet, what follows counts for the one that begins first on the device.
 fn longest(links: &Links) -> Option<Vec<BlockAddr>> {
-    let named: HashSet<BlockAddr> = links
-        .iter()
-        .filter(|(_, link)| links.get(&link.next).is_some_and(|next| next.version == link.version))
-        .map(|(_, link)| link.next)
-        .collect();
-    let rows = links.keys().filter(|addr| !named.contains(addr)).map(|&start| row(links, start));
-    let fsyncs = |row: &Vec<BlockAddr>| row.iter().filter(|addr| links[addr].is_fsync).count();
-    let best = rows.max_by_key(|row| (fsyncs(row), row.len(), std::cmp::Reverse(row[0])))?;
-    (fsyncs(&best) > 0).then_some(best)
-}
-
-/// A node and those to which it leads.
-fn row(links: &Links, start: BlockAddr) -> Vec<BlockAddr> {
-    let (mut row, version) = (vec![start], links[&start].version);
-    while let Some(link) = links.get(&row[row.len() - 1])
-        && links.get(&link.next).is_some_and(|next| next.version == version)
-        && link.next != start
-    {
-        row.push(link.next);
-        if row.len() > links.len() {
-            break; // a circle
+    let next_of = |link: &Link| links.get(&link.next).filter(|next| next.version == link.version);
+    let named: HashSet<BlockAddr> =
+        links.values().filter(|&link| next_of(link).is_some()).map(|link| link.next).collect();
+    let mut starts: Vec<BlockAddr> = links.keys().copied().filter(|addr| !named.contains(addr)).collect();
+    starts.sort_unstable();
+    let mut met = HashSet::new();
+    let mut best: Option<(usize, Vec<BlockAddr>)> = None;
+    for start in starts {
+        let (mut row, mut fsyncs, mut at) = (Vec::new(), 0, start);
+        while let Some(link) = links.get(&at).filter(|_| met.insert(at)) {
+            row.push(at);
+            fsyncs += usize::from(link.is_fsync);
+            if next_of(link).is_none() {
+                break;
+            }
+            at = link.next;
+        }
+        if fsyncs > 0 && best.as_ref().is_none_or(|(most, _)| fsyncs > *most) {
+            best = Some((fsyncs, row));
         }
     }
-    row
+    best.map(|(_, row)| row)
 }
 
 #[cfg(test)]
@@ -162,6 +168,11 @@ mod tests {
     fn circles_end() {
         assert_eq!(longest(&links(&[(10, 5, 11, true), (11, 5, 10, true)])), None, "it has no beginning");
         let led_into = [(9, 5, 10, true), (10, 5, 11, true), (11, 5, 10, true)];
-        assert_eq!(longest(&links(&led_into)).map(|row| row[0]), Some(9));
+        assert_eq!(longest(&links(&led_into)), Some(vec![9, 10, 11]));
+        // Each node is looked at once, however many lead to it.
+        let many: Vec<_> = (0..20_000).map(|n| (n, 5, 20_000, true)).collect();
+        let chain: Vec<_> = (20_000..40_000).map(|n| (n, 5, n + 1, true)).collect();
+        let row = longest(&links(&[many, chain].concat())).expect("a row");
+        assert_eq!((row.len(), row[0]), (20_001, 0));
     }
 }
