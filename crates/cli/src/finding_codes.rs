@@ -3,6 +3,7 @@
 //! The meanings are those by which the check itself has them ([`medfs_fsck::Code`]).
 
 use crate::exit::{self, Coded};
+use crate::words;
 use anyhow::Result;
 use medfs_fsck::{Code, Severity};
 use roff::{Roff, bold, roman};
@@ -50,6 +51,11 @@ fn meaning(code: Code) -> String {
     format!("{}{stays}", code.meaning().replace('`', "'"))
 }
 
+/// A finding as a row of a terminal, or as several, of which all but the first are indented.
+fn row(code: Code, indent: usize) -> String {
+    words::filled(&meaning(code), &format!("{:indent$}{code}  {:7}  ", "", severity(code)))
+}
+
 /// `medfs help findings [CODE...]`
 pub(crate) fn help(codes: &[OsString]) -> u8 {
     exit::run("help", exit::FAILURE, || if codes.is_empty() { all() } else { some(codes) })
@@ -60,7 +66,7 @@ fn all() -> Result<u8> {
     for (area, title) in AREAS {
         outln!("\n{title}");
         for code in of_area(area) {
-            outln!("  {code}  {:7}  {}", severity(code), meaning(code));
+            outln!("{}", row(code, 2));
         }
     }
     Ok(exit::SUCCESS)
@@ -75,7 +81,7 @@ fn some(codes: &[OsString]) -> Result<u8> {
             let text = format!("no finding has the number '{wanted}': 'medfs help findings' lists all");
             return Err(Coded::new(exit::USAGE, text).into());
         };
-        outln!("{code}  {:7}  {}", severity(code), meaning(code));
+        outln!("{}", row(code, 0));
     }
     Ok(exit::SUCCESS)
 }
@@ -121,6 +127,10 @@ mod tests {
             let text = meaning(code);
             assert!(text.ends_with('.') && !text.contains("  ") && text.len() > 15, "{code}: {text}");
             assert!(manual().contains(&code.to_string()), "{code}");
+            let row = row(code, 2);
+            assert!(row.lines().all(|line| line.len() <= words::COLUMNS), "{row}");
+            let words = row.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(words, format!("{code} {} {text}", severity(code)));
         }
     }
 }

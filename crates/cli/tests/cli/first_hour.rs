@@ -38,7 +38,7 @@ fn what_a_finding_means_is_told_by_its_number() {
     let all = output(&["help", "findings"], &[]);
     let one = output(&["help", "findings", "F0217"], &[]);
     assert!(one.starts_with("F0217  error    The pack of a later checkpoint is lost"), "{one}");
-    assert!(all.contains(&one), "{all}");
+    assert!(all.contains("  F0217  error    The pack of a later checkpoint is lost"), "{all}");
     assert_eq!(output(&["help", "findings", "217"], &[]), one);
     let text = error(2, medfs().args(["help", "findings", "F9999"]));
     assert_eq!(text, "medfs help: no finding has the number 'F9999': 'medfs help findings' lists all\n");
