@@ -5,14 +5,13 @@
 
 use crate::habits;
 use crate::trace::tap;
+use crate::words::COLUMNS;
 use medfs::options::PlacementPolicy;
 use medfs::options::{self, Described, Form, MountOption};
 use medfs::{DurabilityMode, DurabilityPolicy, MountOptions};
 use medfs_fuse::MountConfig;
 use roff::{Roff, bold, italic, roman};
 
-/// Columns of the help.
-const COLUMNS: usize = 80;
 /// Column at which descriptions begin.
 const INDENT: usize = 6;
 

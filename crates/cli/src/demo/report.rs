@@ -4,13 +4,10 @@ use super::outcome::{Outcome, Written};
 use crate::args::DemoArgs;
 use crate::lifetime::{self, Card};
 use crate::size;
-use crate::words::{count, grouped};
+use crate::words::{COLUMNS, count, grouped};
 use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use serde::Serialize;
 use std::fmt;
-
-/// Columns that everything fits.
-const COLUMNS: usize = 80;
 
 /// Lifetime by Eq. 1 of MedFS.
 #[derive(Debug, Clone, Serialize)]

@@ -1,12 +1,10 @@
 //! The figures of an experiment as text: a table, why ours differ, and what is to be known.
 
 use super::{table, trimmed};
+use crate::words::COLUMNS;
 use comfy_table::CellAlignment;
 use medfs_lab::cell::{Figure, Row};
 use medfs_lab::report::{show, show_paper, show_ratio};
-
-/// Columns of a line of text.
-const COLUMNS: usize = 80;
 
 /// The figures of an experiment: rows that the paper has a figure for, and means, unless all are wanted; the
 /// others are in the files.

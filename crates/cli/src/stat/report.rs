@@ -2,14 +2,13 @@
 //! and what each of them means.
 
 use super::derived::Derived;
-use crate::words::grouped;
+use crate::words::{COLUMNS, grouped};
 use crate::{lifetime, size};
 use serde_json::Value;
 
 /// Widths of a row's name and value, and of all of it.
 const NAME: usize = 24;
 const VALUE: usize = 14;
-const COLUMNS: usize = 80;
 
 /// Text with a section for each part of the engine.
 pub(super) struct Report<'a> {
