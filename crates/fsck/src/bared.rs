@@ -11,6 +11,7 @@ use crate::medium::Medium;
 use crate::mend::Mend;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::verify_checksum;
+use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCKS_PER_SEG, Block, Ino};
 use std::collections::HashSet;
 use std::io;
@@ -119,13 +120,22 @@ fn leave_older(
     options: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> io::Result<Option<Report>> {
-    let geometry = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
-        Ok(image) => image.g,
+    let image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
+        Ok(image) => image,
         Err(Stop::Fatal) => return Ok(None),
         Err(Stop::Io(e)) => return Err(e),
     };
     let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
     let mut before = Vec::new();
+    // The headers may be all that a superblock could be made of.
+    for &copy in &image.bad_copies {
+        let Ok(was) = read_block(dev, copy.into()) else { continue };
+        let mut block = image.sb.clone();
+        RawSuperblock::in_block_mut(&mut block).seal();
+        dev.write(copy.into(), &[&block], tag)?;
+        before.push((u64::from(copy), was));
+    }
+    let geometry = image.g;
     // Behind a shorter pack may be the header of one that is older still.
     let places = [0, 1].map(|pack| geometry.cp_pack(pack)).map(|start| start..start + BLOCKS_PER_SEG);
     for addr in places.into_iter().flatten() {

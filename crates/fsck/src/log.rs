@@ -20,6 +20,7 @@
 use crate::finding::{Code, Findings};
 use crate::image::{CANNOT_BE_READ, Image};
 use crate::log_node::is_torn;
+use crate::slots::has_no_addresses;
 use crate::{log_addresses, log_gap, log_node};
 use foldhash::{HashMap, HashSet, HashSetExt};
 use medfs_codec::Codecs;
@@ -453,6 +454,7 @@ fn mend(image: &Image<'_>, addr: BlockAddr, block: &Block, content: Block) -> io
 
 fn keep_data(image: &Image<'_>, block: &Block, log: &mut LogWalk) {
     let addrs: &[_] = match node_kind(footer(block).node_offset()) {
+        NodeKind::Inode if has_no_addresses(block.view()) => &[],
         NodeKind::Inode => &block.view::<RawInode>().i_addr,
         NodeKind::Direct => &block.view::<RawDirectNode>().addr,
         NodeKind::Indirect | NodeKind::Xattr => &[],

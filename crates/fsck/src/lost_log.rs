@@ -5,7 +5,8 @@
 //! no other names. The checkpoint that is reckoned takes that version, as a repair's does that keeps a log: the number
 //! alone tells nodes of the log.
 //!
-//! Invariant: a log of which the NAT has a node already was taken up by a later checkpoint, and counts for nothing.
+//! Invariant: where a later checkpoint had begun, the log counts for nothing, as that may have taken it up. Then the NAT
+//! leads to a node of that version, or an inode of it was not written by an fsync.
 //! Memory: an entry for each node of the newest version, [`MOST_NODES`] at most; of more nothing is taken.
 
 use crate::finding::Findings;
@@ -31,6 +32,8 @@ struct Link {
     version: u64,
     next: BlockAddr,
     is_fsync: bool,
+    /// It is an inode that no fsync wrote.
+    is_of_checkpoint: bool,
 }
 
 /// Nodes by their blocks.
@@ -40,8 +43,12 @@ type Links = HashMap<BlockAddr, Link>;
 pub(crate) fn find(image: &mut Image<'_>) -> io::Result<Option<BlockAddr>> {
     let links = newest_links(image)?;
     let Some(log) = longest(&links) else { return Ok(None) };
+    let version = links[&log[0]].version;
+    if links.values().any(|link| link.version == version && link.is_of_checkpoint) {
+        return Ok(None);
+    }
     let mut header = image.checkpoint();
-    header.checkpoint_ver = u64::from(links[&log[0]].version as u32).into();
+    header.checkpoint_ver = u64::from(version as u32).into();
     header.ckpt_flags = (header.flags() | CpFlags::NOCRC_RECOVERY).bits().into();
     let place = RawCheckpoint::mut_from_bytes(&mut image.cp[..HEADER_SIZE]).expect("sized");
     *place = header;
@@ -82,9 +89,13 @@ fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
 fn link(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<Link>> {
     let f = *footer(image.cache.get(addr)?);
     let is_read = !image.cache.medium.tell_unreadable(addr); // nobody may need it
-    let is_node = image.g.is_nid(f.nid.get()) && image.g.is_nid(f.ino.get());
-    let (version, next) = (f.cp_ver.get(), f.next_blkaddr.get());
-    let link = Link { version, next, is_fsync: f.is_of_fsync() };
+    let (nid, ino) = (f.nid.get(), f.ino.get());
+    // Nodes that files share have the number of the inode of nodes.
+    let is_shared = image.raw_sb().is_delta_volume() && nid == image.g.node_ino;
+    let is_node = is_shared || image.g.is_nid(nid) && image.g.is_nid(ino);
+    let (version, next, is_fsync) = (f.cp_ver.get(), f.next_blkaddr.get(), f.is_of_fsync());
+    let is_of_checkpoint = nid == ino && !is_fsync && !is_shared;
+    let link = Link { version, next, is_fsync, is_of_checkpoint };
     Ok((is_read && is_node && image.g.in_main(next)).then_some(link))
 }
 
@@ -149,7 +160,9 @@ mod tests {
     fn links(nodes: &[(BlockAddr, u64, BlockAddr, bool)]) -> Links {
         nodes
             .iter()
-            .map(|&(addr, version, next, is_fsync)| (addr, Link { version, next, is_fsync }))
+            .map(|&(addr, version, next, is_fsync)| {
+                (addr, Link { version, next, is_fsync, is_of_checkpoint: false })
+            })
             .collect()
     }
 

@@ -59,6 +59,10 @@ const UNFINISHED: &str = "the last block of the newest checkpoint is missing, an
 const RECKONED: &str = "the newest checkpoint is lost: files are as their newest nodes say, which may be older than \
      they were, and removed files may be among them";
 
+/// What is said where the newest checkpoint is lost, and nothing can be made of the nodes behind it.
+const OLDER: &str =
+    "the newest checkpoint is lost: files are as of the one before, and newer ones are missing";
+
 /// What is said where an image ends before the block at which the fsync log may go on.
 const LOG_CUT: &str = "the image ends where the fsync log may go on: what was fsynced last may be missing";
 
@@ -94,8 +98,12 @@ pub fn open(
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(over, options, clock).map_err(SalvageError::Unreadable)?;
     let is_log_cut = here < blocks && found.has(Code::LogEnd);
-    let doubt =
-        unfinished.then_some(UNFINISHED).or(reckoned.then_some(RECKONED)).or(is_log_cut.then_some(LOG_CUT));
+    let is_older = found.has(Code::CheckpointOlder);
+    let doubt = unfinished
+        .then_some(UNFINISHED)
+        .or(reckoned.then_some(RECKONED))
+        .or(is_older.then_some(OLDER))
+        .or(is_log_cut.then_some(LOG_CUT));
     let doubt = doubt.map(str::to_owned);
     Ok(Salvage { volume, found, cuts, doubt, reckoned, log_gaps, altered, gone })
 }

@@ -317,3 +317,112 @@ fn a_newest_pack_without_its_second_header_is_taken_with_the_log_behind_it() {
         }
     }
 }
+
+fn zeroed(dev: &MemDevice, blocks: impl IntoIterator<Item = u64>) -> MemDevice {
+    let zeroed = dev.snapshot();
+    blocks.into_iter().for_each(|block| zeroed.write(block, &[&Block::ZERO], META).expect("memory"));
+    zeroed
+}
+
+/// All blocks of both packs.
+fn packs(dev: &MemDevice) -> std::ops::Range<u64> {
+    let start = u64::from(geometry(dev).cp_pack(0));
+    start..start + 1024
+}
+
+/// What a salvage shows of a volume, and what a repair and the mount behind it do.
+fn salvaged_and_repaired(dev: &MemDevice, shows: impl Fn(&Volume, &str)) {
+    let copy = dev.snapshot();
+    repair_without_names(&copy, &Options::default(), &mut |_| {}).expect("memory");
+    shows(&read_only(&copy), "a salvage");
+    let copy = Arc::new(dev.snapshot());
+    repaired(&*copy);
+    shows(&opened(copy), "a repair");
+}
+
+#[test]
+fn a_lost_log_goes_past_nodes_that_files_share() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        let names = ["a1", "a2", "a3", "a4"];
+        fsync_new(&v, &names);
+        v.sync().expect("a checkpoint");
+        fsync_change(&v, "a1", b"then");
+        v.unlink(v.root(), b"a2").expect("unlink");
+        v.fsync(v.root(), false).expect("fsync");
+        ["a3", "a4"].iter().for_each(|name| fsync_change(&v, name, b"then"));
+        let crashed = dev.snapshot();
+        drop(v);
+        let lost = zeroed(&crashed, packs(&crashed));
+        salvaged_and_repaired(&lost, |v, who| {
+            for name in ["a1", "a3", "a4"] {
+                let ino = v.lookup(v.root(), name.as_bytes()).expect("a name").ino;
+                let mut read = vec![0; 4];
+                v.read(ino, 5000, &mut read).expect("read");
+                assert_eq!(read, b"then", "{who}: {name} with {features:?}");
+            }
+            assert!(features.is_empty() || v.lookup(v.root(), b"a2").is_err(), "{who}: it was removed");
+        });
+    }
+}
+
+#[test]
+fn content_in_an_inode_of_a_lost_log_is_no_address() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(256, features).snapshot());
+        let v = opened(dev.clone());
+        fsync_new(&v, &["a", "b"]);
+        v.sync().expect("a checkpoint");
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = v.create(v.root(), b"numbers", &new).expect("create").ino;
+        let numbers: Vec<u8> = (8..700u32).flat_map(|n| (n * 512).to_le_bytes()).collect();
+        v.write(ino, 0, &numbers).expect("write");
+        v.fsync(ino, false).expect("fsync");
+        let crashed = dev.snapshot();
+        drop(v);
+        let lost = zeroed(&crashed, packs(&crashed));
+        salvaged_and_repaired(&lost, |v, who| {
+            has_files(v, &["a", "b"]).unwrap_or_else(|e| panic!("{who}: {e}"));
+            assert!(v.lookup(v.root(), b"numbers").is_ok(), "{who}: with {features:?}");
+        });
+    }
+}
+
+#[test]
+fn a_log_that_a_lost_checkpoint_took_up_counts_for_nothing() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        fsync_new(&v, &["a0", "a8"]);
+        v.sync().expect("a checkpoint");
+        fsync_change(&v, "a0", b"then");
+        let new = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = v.create(v.root(), b"new", &new).expect("create").ino;
+        v.write(ino, 0, &content("new")).expect("write");
+        v.rename(v.root(), b"a8", v.root(), b"z8", medfs::RenameFlags::empty()).expect("rename");
+        v.close().expect("closed");
+        drop(v);
+        for lost in [packs(&dev).collect(), headers_of_newest(&dev).to_vec()] {
+            salvaged_and_repaired(&zeroed(&dev, lost.clone()), |v, who| {
+                if lost.len() == 2 && who == "a repair" {
+                    return; // it accepts the older one
+                }
+                for name in ["new", "z8"] {
+                    assert!(v.lookup(v.root(), name.as_bytes()).is_ok(), "{who}: {name} with {features:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn superblocks_may_be_lost_with_the_newest_checkpoint() {
+    for features in ["", DELTAS] {
+        let (_, crashed) = crashed_behind_older(features);
+        let lost = zeroed(&crashed, [0, 1].into_iter().chain(headers_of_newest(&crashed)));
+        let bared = repair_without_names(&lost, &Options::default(), &mut |_| {}).expect("memory");
+        assert!(bared.reckoned, "{:?}", bared.before.findings);
+        has_files(&read_only(&lost), &ALL).expect("all");
+    }
+}
