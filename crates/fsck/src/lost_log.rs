@@ -5,8 +5,8 @@
 //! no other names. The checkpoint that is reckoned takes that version, as a repair's does that keeps a log: the number
 //! alone tells nodes of the log.
 //!
-//! Invariant: where a later checkpoint had begun, the log counts for nothing, as that may have taken it up. Then the NAT
-//! leads to a node of that version, or an inode of it was not written by an fsync.
+//! Invariant: where a later checkpoint had begun, the log counts for nothing, as that may have taken it up. Then the
+//! NAT leads to a node of that version, or an inode of it was not written by an fsync.
 //! Memory: an entry for each node of the newest version, [`MOST_NODES`] at most; of more nothing is taken.
 
 use crate::finding::Findings;
