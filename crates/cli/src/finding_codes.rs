@@ -12,7 +12,7 @@ use std::ffi::OsString;
 /// What stands before the list.
 const BEFORE: &str = "\
 'medfs fsck' begins each finding with its number, which never changes its
-meaning, and how bad it is:
+meaning. Each is one of three:
 
   warning  the volume is consistent; a repair tidies what does not stay
   error    the volume is inconsistent, and a repair mends it

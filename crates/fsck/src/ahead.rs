@@ -13,17 +13,12 @@ use std::collections::VecDeque;
 const MOST: usize = 64;
 /// Places remembered: a scan looks at other blocks beside.
 const PLACES: usize = 4;
-/// Blocks of memory kept for the next reads (1 MiB).
-const MOST_SPARE: usize = 256;
 
 /// What was read ahead of those who read.
 #[derive(Default)]
 pub(crate) struct Ahead {
     /// The one that was used last is the last.
     places: Vec<Place>,
-    /// Memory that nobody needs any more, whatever it holds: to allocate and clear each block that is read took a
-    /// quarter of a check in memory.
-    spare: Vec<Box<Block>>,
 }
 
 /// Where reading may go on.
@@ -50,19 +45,7 @@ impl Ahead {
             return None;
         };
         self.places[i..].rotate_left(1);
-        self.places.last_mut()?.go_on(dev, addr, &mut self.spare)
-    }
-
-    /// Memory to read a block into: what it holds is anything.
-    pub(crate) fn memory(&mut self) -> Box<Block> {
-        self.spare.pop().unwrap_or_else(Block::boxed)
-    }
-
-    /// Takes memory back.
-    pub(crate) fn give_back(&mut self, block: Box<Block>) {
-        if self.spare.len() < MOST_SPARE {
-            self.spare.push(block);
-        }
+        self.places.last_mut()?.go_on(dev, addr)
     }
 
     /// Forgets what was read of blocks that are written.
@@ -82,31 +65,20 @@ impl Place {
         addr.checked_sub(self.next).is_some_and(|skipped| skipped as usize <= self.blocks.len())
     }
 
-    fn go_on(
-        &mut self,
-        dev: &dyn BlockDevice,
-        addr: BlockAddr,
-        spare: &mut Vec<Box<Block>>,
-    ) -> Option<Box<Block>> {
+    fn go_on(&mut self, dev: &dyn BlockDevice, addr: BlockAddr) -> Option<Box<Block>> {
         self.blocks.drain(..(addr - self.next) as usize);
         self.next = addr.saturating_add(1);
         if self.blocks.is_empty() && addr >= self.alone_until {
-            self.blocks = self.run(dev, addr, spare);
+            self.blocks = self.run(dev, addr);
         }
         self.blocks.pop_front()
     }
 
     /// A run from a block on; nothing where a block of it cannot be read.
-    fn run(
-        &mut self,
-        dev: &dyn BlockDevice,
-        addr: BlockAddr,
-        spare: &mut Vec<Box<Block>>,
-    ) -> VecDeque<Box<Block>> {
+    fn run(&mut self, dev: &dyn BlockDevice, addr: BlockAddr) -> VecDeque<Box<Block>> {
         let left = dev.block_count().saturating_sub(addr.into());
         let count = left.min(self.window as u64) as usize;
-        let memory = |_| spare.pop().unwrap_or_else(Block::boxed);
-        let mut blocks: VecDeque<_> = (0..count).map(memory).collect();
+        let mut blocks: VecDeque<_> = (0..count).map(|_| Block::boxed()).collect();
         let mut refs: Vec<&mut Block> = blocks.iter_mut().map(|block| &mut **block).collect();
         if dev.read(addr.into(), &mut refs).is_err() {
             self.alone_until = addr.saturating_add(count as u32);

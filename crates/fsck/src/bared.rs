@@ -2,7 +2,7 @@
 //! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint without its last
 //! block, nodes behind a lost checkpoint, and the fsync log behind a gap.
 
-use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, pass, supported};
+use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, mend_superblocks, pass, supported};
 use crate::finding::{Altered, Code, Cut, Findings, Severity};
 use crate::image::{Image, Stop};
 use crate::in_force;
@@ -11,7 +11,6 @@ use crate::medium::Medium;
 use crate::mend::Mend;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::checkpoint::verify_checksum;
-use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCKS_PER_SEG, Block, Ino};
 use std::collections::HashSet;
 use std::io;
@@ -129,12 +128,9 @@ fn leave_older(
     let mut before = Vec::new();
     // The headers may be all that a superblock could be made of.
     for &copy in &image.bad_copies {
-        let Ok(was) = read_block(dev, copy.into()) else { continue };
-        let mut block = image.sb.clone();
-        RawSuperblock::in_block_mut(&mut block).seal();
-        dev.write(copy.into(), &[&block], tag)?;
-        before.push((u64::from(copy), was));
+        before.extend(read_block(dev, copy.into()).map(|was| (u64::from(copy), was)));
     }
+    mend_superblocks(&image)?;
     let geometry = image.g;
     // Behind a shorter pack may be the header of one that is older still.
     let places = [0, 1].map(|pack| geometry.cp_pack(pack)).map(|start| start..start + BLOCKS_PER_SEG);

@@ -71,15 +71,13 @@ impl<'d> Cache<'d> {
     }
 
     fn put(&mut self, addr: u32, block: Box<Block>) {
-        let mut left = self.blocks.insert(addr, block);
-        if left.is_none() {
+        if self.blocks.insert(addr, block).is_none() {
             self.order.push_back(addr);
-            if self.order.len() > CAPACITY {
-                left = self.order.pop_front().and_then(|oldest| self.blocks.remove(&oldest));
+            if self.order.len() > CAPACITY
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.blocks.remove(&oldest);
             }
-        }
-        if let Some(block) = left {
-            self.medium.give_back(block);
         }
     }
 }

@@ -10,10 +10,9 @@
 //! Memory: an entry for each node of the newest version, [`MOST_NODES`] at most; of more nothing is taken.
 
 use crate::finding::Findings;
-use crate::image::{Curseg, Image};
+use crate::image::Image;
 use crate::log;
 use crate::no_pack::newest_of_nat;
-use crate::pack::empty_summary;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use medfs_format::checkpoint::{CpFlags, HEADER_SIZE, RawCheckpoint};
 use medfs_format::footer::footer;
@@ -101,7 +100,7 @@ fn link(image: &mut Image<'_>, addr: BlockAddr) -> io::Result<Option<Link>> {
 
 /// The segments of a log that begins there, and of what its nodes name.
 pub(crate) fn segments(image: &mut Image<'_>, start: BlockAddr) -> io::Result<HashSet<SegNo>> {
-    (0..LOG_COUNT).for_each(|_| image.cursegs.push(Curseg::beginning(SegNo::MAX, Log::WarmNode)));
+    (0..LOG_COUNT).for_each(|_| image.begin_log(SegNo::MAX, false));
     begin_at(image, start)?;
     let walk = log::walk(image, &mut Findings::new(0), false)?;
     image.cursegs.clear();
@@ -113,17 +112,9 @@ pub(crate) fn begin_at(image: &mut Image<'_>, start: BlockAddr) -> io::Result<()
     let (segno, blkoff) = (image.g.segno(start), image.g.offset_in_seg(start));
     let entry = image.sit(segno)?;
     let fills_holes = (blkoff..BLOCKS_PER_SEG).any(|offset| test_bit(&entry.valid_map, offset as usize));
-    let curseg = &mut image.cursegs[Log::WarmNode as usize];
-    *curseg = Curseg { blkoff, alloc_type: fills_holes.into(), ..Curseg::beginning(segno, Log::WarmNode) };
+    let log = &mut image.cursegs[Log::WarmNode as usize];
+    (log.segno, log.blkoff, log.alloc_type, log.known) = (segno, blkoff, fills_holes.into(), false);
     Ok(())
-}
-
-impl Curseg {
-    /// A log at the start of a segment of which nothing is known.
-    fn beginning(segno: SegNo, log: Log) -> Curseg {
-        let sum = empty_summary(log as usize >= LOG_COUNT / 2);
-        Curseg { segno, blkoff: 0, alloc_type: 0, sum, known: false }
-    }
 }
 
 /// Of the rows of nodes that name each other the one with the most fsyncs in it, and its blocks in their order. Where

@@ -80,10 +80,8 @@ impl<'d> Medium<'d> {
             self.good.set(Some(u64::from(addr)));
             return Ok(block);
         }
-        let mut block = self.ahead.borrow_mut().memory();
-        let mut read = || self.dev.read(addr.into(), &mut [&mut *block]);
-        match read().or_else(|_| read()) {
-            Ok(()) => {
+        match read_block(self.dev, u64::from(addr)).or_else(|_| read_block(self.dev, u64::from(addr))) {
+            Ok(block) => {
                 self.good.set(Some(u64::from(addr)));
                 Ok(block)
             }
@@ -94,11 +92,6 @@ impl<'d> Medium<'d> {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// Takes back the memory of a block that was read.
-    pub(crate) fn give_back(&self, block: Box<Block>) {
-        self.ahead.borrow_mut().give_back(block);
     }
 
     /// Writes neighbouring blocks. Sectors that cannot be written are remembered, and the others are written.

@@ -104,7 +104,8 @@ impl Image<'_> {
         log.map_or(Ok(()), |start| lost_log::begin_at(self, start)).map_err(Stop::Io)
     }
 
-    fn begin_log(&mut self, segno: SegNo, empty: bool) {
+    /// Lets the next log begin at the start of a segment, of which all is known where it is empty.
+    pub(crate) fn begin_log(&mut self, segno: SegNo, empty: bool) {
         let sum = empty_summary(self.cursegs.len() >= LOG_COUNT / 2);
         self.cursegs.push(Curseg { segno, blkoff: 0, alloc_type: 0, sum, known: empty });
     }

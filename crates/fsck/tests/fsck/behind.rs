@@ -279,18 +279,12 @@ fn what_was_fsynced_behind_a_lost_checkpoint_is_rolled_forward() {
             }
         };
         is_there(&read_only(&crashed));
-        for header in headers_of_newest(&crashed) {
-            crashed.write(header, &[&Block::ZERO], META).expect("memory");
-        }
-        let salvaged = crashed.snapshot();
+        let salvaged = zeroed(&crashed, headers_of_newest(&crashed));
         let bared = repair_without_names(&salvaged, &Options::default(), &mut |_| {}).expect("memory");
         assert!(bared.reckoned);
         is_there(&read_only(&salvaged));
         // Without any checkpoint a repair keeps the log for the next mount.
-        let g = geometry(&crashed);
-        for addr in [0, 1].into_iter().flat_map(|pack| g.cp_pack(pack)..g.cp_pack(pack) + 512) {
-            crashed.write(addr.into(), &[&Block::ZERO], META).expect("memory");
-        }
+        let crashed = zeroed(&crashed, packs(&crashed));
         repaired(&crashed);
         is_there(&read_only(&crashed));
         let replayed = Arc::new(crashed.snapshot());
