@@ -2,16 +2,14 @@
 //! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint without its last
 //! block, nodes behind a lost checkpoint, and the fsync log behind a gap.
 
-use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, mend_superblocks, pass, supported};
-use crate::finding::{Altered, Code, Cut, Findings, Severity};
-use crate::image::{Image, Stop};
+use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, pass, supported};
+use crate::finding::{Altered, Code, Cut};
+use crate::image::Stop;
 use crate::in_force;
 use crate::log_gap::{self, LogGaps};
-use crate::medium::Medium;
 use crate::mend::Mend;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
-use medfs_format::checkpoint::verify_checksum;
-use medfs_format::{BLOCKS_PER_SEG, Block, Ino};
+use medfs_format::Ino;
 use std::collections::HashSet;
 use std::io;
 
@@ -50,11 +48,6 @@ pub fn repair_without_names(
         && let Some(newer) = complete_newest(dev, options, progress)?
     {
         (bared.changed, bared.unfinished, before) = (true, true, newer);
-    }
-    if before.has(Code::CheckpointOlder)
-        && let Some(newer) = leave_older(dev, options, progress)?
-    {
-        (bared.changed, bared.reckoned, before) = (true, true, newer);
     }
     if before.is_final() {
         return Ok(bared);
@@ -109,44 +102,5 @@ fn complete_newest(
         return Ok(Some(found));
     }
     dev.write(addr.into(), &[&was], tag)?;
-    Ok(None)
-}
-
-/// Takes an older checkpoint, which counts as the newest one is lost, out of force: the nodes tell of what came behind
-/// it. What a check then finds; `None` where nothing can be made of them.
-fn leave_older(
-    dev: &dyn BlockDevice,
-    options: &Options,
-    progress: &mut dyn FnMut(f64),
-) -> io::Result<Option<Report>> {
-    let image = match Image::load(Medium::lenient(dev), &mut Findings::new(0)) {
-        Ok(image) => image,
-        Err(Stop::Fatal) => return Ok(None),
-        Err(Stop::Io(e)) => return Err(e),
-    };
-    let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
-    let mut before = Vec::new();
-    // The headers may be all that a superblock could be made of.
-    for &copy in &image.bad_copies {
-        before.extend(read_block(dev, copy.into()).map(|was| (u64::from(copy), was)));
-    }
-    mend_superblocks(&image)?;
-    let geometry = image.g;
-    // Behind a shorter pack may be the header of one that is older still.
-    let places = [0, 1].map(|pack| geometry.cp_pack(pack)).map(|start| start..start + BLOCKS_PER_SEG);
-    for addr in places.into_iter().flatten() {
-        let Ok(was) = read_block(dev, addr.into()) else { continue };
-        if verify_checksum(&was, addr).is_ok() {
-            dev.write(addr.into(), &[&Block::ZERO], tag)?;
-            before.push((u64::from(addr), was));
-        }
-    }
-    let found = check(dev, options, progress)?;
-    if found.findings.iter().all(|finding| finding.severity != Severity::Fatal) {
-        return Ok(Some(found));
-    }
-    for (addr, was) in before {
-        dev.write(addr, &[&was], tag)?;
-    }
     Ok(None)
 }

@@ -378,7 +378,7 @@ impl Cuts {
 }
 
 /// Collects findings up to a limit and counts the rest.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Findings {
     pub(crate) list: Vec<Finding>,
     pub(crate) suppressed: u64,

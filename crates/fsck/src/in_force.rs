@@ -2,9 +2,9 @@
 //!
 //! The newest that is whole, but for one bit in its first or last block maybe, or of which one header is
 //! damaged, or an older one, and the other shows that the checkpoint was complete. Journals that cannot be
-//! read are made anew from the nodes. Without any, one is made of what is left ([`no_pack`]).
+//! read are made anew from the nodes. Where that one is lost, the nodes tell ([`no_pack`]).
 //!
-//! Invariant: a pack that counts in place of a newer one is a finding that says so.
+//! Invariant: a newer checkpoint that is lost is a finding that says so.
 
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
@@ -25,6 +25,18 @@ use std::io;
 struct Usable {
     pack: Pack,
     version: u64,
+    /// Nodes tell that a newer checkpoint is lost, or may be.
+    outdated: bool,
+}
+
+/// What of the packs there is to go by.
+pub(crate) enum InForce {
+    /// One that counts.
+    Whole(Pack),
+    /// One before another that is lost.
+    Outdated(Pack),
+    /// Nothing.
+    Lost,
 }
 
 impl Usable {
@@ -34,16 +46,16 @@ impl Usable {
     }
 }
 
+/// What is said of files whose newest checkpoint is lost.
+const AS_NODES: &str =
+    "files are as their newest nodes say; some changes may be missing, and removed files may be back";
+
 fn is_newer(version: u64, than: u64) -> bool {
     (version.wrapping_sub(than) as i64) > 0
 }
 
-/// Chooses the pack in force; `true` where it is reckoned.
-pub(crate) fn pack(
-    cache: &mut Cache<'_>,
-    g: &Geometry,
-    findings: &mut Findings,
-) -> Result<(Pack, bool), Stop> {
+/// Chooses the pack in force.
+pub(crate) fn pack(cache: &mut Cache<'_>, g: &Geometry, findings: &mut Findings) -> Result<InForce, Stop> {
     let mut best: Option<Usable> = None;
     let mut flipped = Vec::new();
     let mut broken = Vec::new();
@@ -59,7 +71,7 @@ pub(crate) fn pack(
                 if let Err(e) = &journals {
                     findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
                 }
-                let usable = Usable { pack: (index, bytes, unflipped), version };
+                let usable = Usable { pack: (index, bytes, unflipped), version, outdated: false };
                 if best.as_ref().is_none_or(|best| usable.counts_before(best)) {
                     best = Some(usable);
                 }
@@ -84,7 +96,10 @@ pub(crate) fn pack(
             counts = beside_a_broken_one(cache, g, counts, (index, error), findings)?;
         }
     }
-    Ok((counts.pack, false))
+    Ok(match counts.outdated {
+        true => InForce::Outdated(counts.pack),
+        false => InForce::Whole(counts.pack),
+    })
 }
 
 /// Neither pack can be used as it is.
@@ -93,19 +108,19 @@ fn of_what_is_left(
     g: &Geometry,
     broken: Vec<(usize, FormatError)>,
     findings: &mut Findings,
-) -> Result<(Pack, bool), Stop> {
+) -> Result<InForce, Stop> {
     for (index, e) in broken {
         findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
     }
     if let Some(pack) = no_pack::pack_of_one_header(cache, g)? {
         let text = "neither checkpoint pack is whole; the newest one with one of its two headers counts";
         findings.add(Code::CheckpointLost, text);
-        return Ok((pack, false));
+        return Ok(InForce::Whole(pack));
     }
     let text = "neither checkpoint pack is usable; a repair rebuilds one from the tables and the nodes: what was fsynced last may be \
                 missing, and removed files may be back";
     findings.add(Code::CheckpointLost, text);
-    Ok((no_pack::reckoned(cache, g)?, true))
+    Ok(InForce::Lost)
 }
 
 /// The pack that counts of one that can be used and one with a damaged header.
@@ -139,8 +154,7 @@ fn beside_a_broken_one(
         _ if asked(cache, g, &usable.pack, was_succeeded)? => (
             Code::CheckpointOlder,
             format!(
-                "{place}; {as_of}, and nodes show that a newer one was complete: of the changes since, only what was \
-                 fsynced before that one is there; 'medfs get --salvage' looks for the rest"
+                "{place}; nodes show that a newer one than {version} of the other pack was complete: {AS_NODES}"
             ),
         ),
         Left::Header { version: later, .. } if is_newer(later, version) => (
@@ -161,7 +175,10 @@ fn beside_a_broken_one(
             ),
         ),
         Left::Nothing if asked(cache, g, &usable.pack, was_begun_after)? => {
-            (Code::CheckpointOlder, format!("{place}; {as_of}: of all later changes, {only}"))
+            let text = format!(
+                "{place}; checkpoint {version} of the other pack may be older than that one: {AS_NODES}"
+            );
+            (Code::CheckpointOlder, text)
         }
         Left::Nothing if asked(cache, g, &usable.pack, was_followed)? => (
             Code::CheckpointPack,
@@ -175,7 +192,7 @@ fn beside_a_broken_one(
         ),
     };
     findings.add(code, text);
-    Ok(usable)
+    Ok(Usable { outdated: code == Code::CheckpointOlder, ..usable })
 }
 
 /// The pack that counts of two that are whole: the older one may be so by its first header alone, as the write
@@ -194,12 +211,12 @@ fn beside_a_whole_one(
     if asked(cache, g, &usable.pack, was_succeeded)? {
         let text = format!(
             "checkpoint pack {}: it is of an older checkpoint than {}, and nodes show that a newer one than that was \
-             complete: of the changes since, only what was fsynced before that one is there; 'medfs get --salvage' \
-             looks for the rest",
+             complete: {AS_NODES}",
             index + 1,
             usable.version
         );
         findings.add(Code::CheckpointOlder, text);
+        return Ok(Usable { outdated: true, ..usable });
     }
     Ok(usable)
 }
@@ -262,7 +279,8 @@ fn with_left(
         bytes.extend_from_slice(&block.0);
     }
     let version = left.version();
-    let usable = Usable { pack: (index, bytes, vec![(left.lost, left.block)]), version };
+    let pack = (index, bytes, vec![(left.lost, left.block)]);
+    let usable = Usable { pack, version, outdated: false };
     Ok(Some((usable, left.torn)))
 }
 
@@ -273,7 +291,7 @@ pub(crate) fn missing_end(dev: &dyn BlockDevice) -> Result<Option<(BlockAddr, Bo
     let medium = Medium::lenient(dev);
     let Some((_, g, _)) = superblock::in_force(&medium, &mut findings)? else { return Ok(None) };
     let mut cache = Cache::new(medium);
-    let ((counts, bytes, _), _) = pack(&mut cache, &g, &mut findings)?;
+    let InForce::Whole((counts, bytes, _)) = pack(&mut cache, &g, &mut findings)? else { return Ok(None) };
     let (start, block) = (g.cp_pack(1 - counts), cache.read(g.cp_pack(1 - counts))?);
     let header = RawCheckpoint::in_block(&block);
     let mut head = Block::boxed();

@@ -4,36 +4,128 @@
 use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::{Curseg, Image, Stop};
-use crate::in_force;
+use crate::in_force::{self, InForce};
 use crate::medium::Medium;
+use crate::no_pack::{self, Pack};
 use crate::no_super;
 use crate::pack;
 use crate::strays::Strays;
 use crate::superblock;
 use crate::traits;
 use foldhash::{HashMap, HashMapExt};
-use medfs_format::SegNo;
 use medfs_format::checkpoint::{CpFlags, RawOrphanBlock};
 use medfs_format::sit::RawSitEntry;
 use medfs_format::summary::{LOG_COUNT, Log, RawExtraInfo, RawJournal};
 use medfs_format::superblock::RawSuperblock;
+use medfs_format::{Block, BlockAddr, Geometry, SegNo};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use zerocopy::IntoBytes;
+
+/// What a volume has once: its superblock, and whether that was made anew.
+#[derive(Clone)]
+struct Fixed {
+    sb: Box<Block>,
+    bad_copies: Vec<BlockAddr>,
+    g: Geometry,
+    rebuilt: bool,
+}
 
 impl<'d> Image<'d> {
     pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let (sb, g, bad_copies, rebuilt) = match superblock::in_force(&medium, findings)? {
-            Some((sb, g, bad_copies)) => (sb, g, bad_copies, false),
+        let fixed = match superblock::in_force(&medium, findings)? {
+            Some((sb, g, bad_copies)) => Fixed { sb, bad_copies, g, rebuilt: false },
             None => {
                 let made = no_super::rebuild(&medium, findings)?;
-                (made.sb, made.g, vec![0, 1], true)
+                Fixed { sb: made.sb, bad_copies: vec![0, 1], g: made.g, rebuilt: true }
             }
         };
+        let mut cache = Cache::new(medium);
+        match in_force::pack(&mut cache, &fixed.g, findings)? {
+            InForce::Whole(pack) => Image::of_pack(cache, fixed, pack, findings),
+            InForce::Outdated(pack) => Image::past_pack(cache, fixed, pack, findings),
+            InForce::Lost => {
+                let pack = no_pack::reckoned(&mut cache, &fixed.g, None)?;
+                let mut image = Image::bare(cache, fixed, pack);
+                if image.reckon(findings)? {
+                    return Ok(image);
+                }
+                let text =
+                    "neither checkpoint pack is usable, and there is no room for the logs of a new one";
+                findings.add(Code::NoCheckpoint, text);
+                Err(Stop::Fatal)
+            }
+        }
+    }
+
+    /// As of a checkpoint.
+    fn of_pack(
+        mut cache: Cache<'d>,
+        fixed: Fixed,
+        pack: Pack,
+        findings: &mut Findings,
+    ) -> Result<Image<'d>, Stop> {
+        let rebuilt = fixed.rebuilt;
+        let written = pack::written(&mut cache, &fixed.g, &pack)?;
+        let mut image = Image::bare(cache, fixed, pack);
+        image.written = written;
+        image.load_cursegs(findings)?;
+        image.load_orphans(findings)?;
+        image.find_lost_sit(findings)?;
+        if rebuilt {
+            traits::take(&mut image, findings)?;
+        } else {
+            traits::give_back(&mut image, findings)?;
+        }
+        Ok(image)
+    }
+
+    /// As the newest nodes say, where a checkpoint behind that of `older` is lost. Where the logs of a new one find no
+    /// room, it is as of the older one.
+    fn past_pack(
+        mut cache: Cache<'d>,
+        mut fixed: Fixed,
+        older: Pack,
+        findings: &mut Findings,
+    ) -> Result<Image<'d>, Stop> {
+        let mut told = findings.clone();
+        let header = pack::header_in(&older.1);
+        let written = pack::written(&mut cache, &fixed.g, &older)?;
+        let pack = no_pack::reckoned(&mut cache, &fixed.g, Some(&header))?;
+        if fixed.rebuilt {
+            let mut asked = Image::bare(cache, fixed.clone(), pack.clone());
+            asked.reckoned = true;
+            traits::take(&mut asked, &mut told)?;
+            (cache, fixed.sb) = (asked.cache, asked.sb);
+        }
+        let mut image = Image::bare(cache, fixed.clone(), pack);
+        image.written = written;
+        if image.reckon(&mut told)? {
+            *findings = told;
+            return Ok(image);
+        }
+        let version = header.checkpoint_ver.get();
+        let text = format!(
+            "there is no room for the logs of a new checkpoint: the volume is as of checkpoint {version}, and only what was \
+             fsynced of all later changes is there"
+        );
+        findings.add(Code::CheckpointOlder, text);
+        Image::of_pack(image.cache, fixed, older, findings)
+    }
+
+    /// Begins logs behind the newest nodes, as no checkpoint tells where they go on; whether there is room for them.
+    fn reckon(&mut self, findings: &mut Findings) -> io::Result<bool> {
+        self.reckoned = true;
+        self.find_lost_sit(findings)?;
+        self.begin_logs(findings)
+    }
+
+    /// Without what a pack leads to.
+    fn bare(cache: Cache<'d>, fixed: Fixed, (pack, cp, unflipped): Pack) -> Image<'d> {
+        let Fixed { sb, bad_copies, g, .. } = fixed;
         let features = RawSuperblock::in_block(&sb).features();
         let blank_nat = vec![0; g.nat_blocks().div_ceil(8) as usize];
-        let mut cache = Cache::new(medium);
-        let ((pack, cp, unflipped), reckoned) = in_force::pack(&mut cache, &g, findings)?;
-        let mut image = Image {
+        Image {
             cache,
             sb,
             bad_copies,
@@ -58,22 +150,8 @@ impl<'d> Image<'d> {
             unnamed: None,
             strays: Strays::default(),
             lost_sit: BTreeSet::new(),
-            reckoned,
-        };
-        if reckoned {
-            image.find_lost_sit(findings)?;
-            image.begin_logs(findings)?;
-            return Ok(image);
+            reckoned: false,
         }
-        image.load_cursegs(findings)?;
-        image.load_orphans(findings)?;
-        image.find_lost_sit(findings)?;
-        if rebuilt {
-            traits::take(&mut image, findings)?;
-        } else {
-            traits::give_back(&mut image, findings)?;
-        }
-        Ok(image)
     }
 
     fn load_cursegs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
@@ -87,9 +165,6 @@ impl<'d> Image<'d> {
             self.cursegs.push(Curseg { segno, blkoff: u32::from(blkoff), alloc_type, sum, known });
         }
         debug_assert_eq!(self.cursegs.len(), LOG_COUNT);
-        if pack::has_node_summaries(&cp) {
-            self.written = self.cursegs[Log::HotNode as usize].sum.journal.extra_info();
-        }
         let is_whole = load_journals(self, &sums.nat_journal, &sums.sit_journal, findings);
         let unreadable = pack::journals_readable(&mut self.cache, &self.g, self.pack, &self.cp)?.is_err();
         self.journals_may_be_lost = !is_whole

@@ -1,5 +1,5 @@
-//! A checkpoint where neither pack is usable, from what is left: a copy of its header at the other end of a
-//! pack, or else the tables and nodes.
+//! A checkpoint where neither pack is usable, or one that is older than the last one, from what is left: a copy of its
+//! header at the other end of a pack, or else the tables and nodes.
 //!
 //! A pack whose first or last block alone is lost has the same header in the other one: the newest counts, as
 //! older ones that the pack's place may still hold are overwritten in part. Where no header is left, one is
@@ -91,8 +91,12 @@ impl Cache<'_> {
     }
 }
 
-/// A header reckoned from tables and nodes, without logs and counts yet.
-pub(crate) fn reckoned(cache: &mut Cache<'_>, g: &Geometry) -> io::Result<Pack> {
+/// A header reckoned from tables and nodes, without logs and counts yet. What the volume was made with is `older`'s.
+pub(crate) fn reckoned(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    older: Option<&RawCheckpoint>,
+) -> io::Result<Pack> {
     let mut bytes = vec![0; BLOCK_SIZE * (1 + g.cp_payload as usize)];
     let mut cp = RawCheckpoint::in_block(&Block::ZERO).clone();
     cp.ckpt_flags = CpFlags::CRC_RECOVERY.bits().into();
@@ -105,6 +109,11 @@ pub(crate) fn reckoned(cache: &mut Cache<'_>, g: &Geometry) -> io::Result<Pack> 
     (cp.rsvd_segment_count, cp.overprov_segment_count) = (reserved.into(), over.into());
     let users = u64::from(g.segment_count_main.saturating_sub(over)) * u64::from(BLOCKS_PER_SEG);
     cp.user_block_count = users.into();
+    if let Some(older) = older {
+        (cp.rsvd_segment_count, cp.overprov_segment_count) =
+            (older.rsvd_segment_count, older.overprov_segment_count);
+        (cp.user_block_count, cp.elapsed_time) = (older.user_block_count, older.elapsed_time);
+    }
     let places = BitmapPlaces::of(&cp, g);
     let mut newest = 0;
     for index in 0..g.nat_blocks() {

@@ -9,13 +9,14 @@
 
 use crate::cache::Cache;
 use crate::image::{CANNOT_BE_READ, Curseg, Image};
+use crate::no_pack::Pack;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
 use medfs_format::header_left::BEYOND_LOST;
 use medfs_format::summary::{
-    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawJournal, RawNatJournalEntry, RawSummary,
-    RawSummaryBlock, RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
+    ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawExtraInfo, RawJournal, RawNatJournalEntry,
+    RawSummary, RawSummaryBlock, RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
 };
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, FormatError, Geometry, Structure};
@@ -153,6 +154,23 @@ pub(crate) fn empty_summary(node: bool) -> Box<RawSummaryBlock> {
     let mut sum = RawSummaryBlock::new_box_zeroed().expect("allocation of 4 KiB");
     sum.footer.entry_type = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
     sum
+}
+
+/// The header in the first bytes of a pack.
+pub(crate) fn header_in(bytes: &[u8]) -> RawCheckpoint {
+    zerocopy::FromBytes::read_from_bytes(&bytes[..checkpoint::HEADER_SIZE]).expect("sized")
+}
+
+/// What the volume had been written in its life at the checkpoint of a pack.
+pub(crate) fn written(
+    cache: &mut Cache<'_>,
+    g: &Geometry,
+    (pack, bytes, _): &Pack,
+) -> io::Result<RawExtraInfo> {
+    let cp = header_in(bytes);
+    let sums = read_summaries(cache, g, &cp, g.cp_pack(*pack))?;
+    let has_it = has_node_summaries(&cp);
+    Ok(if has_it { sums.blocks[Log::HotNode as usize].journal.extra_info() } else { RawExtraInfo::default() })
 }
 
 /// Reads the summaries of the pack at `start`, compact or normal.

@@ -5,8 +5,8 @@
 //! them: a crash before the new checkpoint loses nothing. Memory: an entry for each segment with nodes that
 //! were not reached.
 
-use crate::finding::{Code, Findings};
-use crate::image::{Curseg, Image, Stop};
+use crate::finding::Findings;
+use crate::image::{Curseg, Image};
 use crate::lost_log;
 use crate::pack::empty_summary;
 use crate::slots::has_no_addresses;
@@ -61,8 +61,8 @@ impl Image<'_> {
 
 impl Image<'_> {
     /// Finds what only the journals led to, and lets the logs begin in segments that hold nothing; that of warm nodes
-    /// where the fsync log begins, if one is found.
-    pub(crate) fn begin_logs(&mut self, findings: &mut Findings) -> Result<(), Stop> {
+    /// where the fsync log begins, if one is found. Whether all of them found a place.
+    pub(crate) fn begin_logs(&mut self, findings: &mut Findings) -> io::Result<bool> {
         let log = lost_log::find(self)?;
         self.find_strays(findings)?;
         let mut used = match log {
@@ -97,11 +97,10 @@ impl Image<'_> {
             }
         }
         if self.cursegs.len() < LOG_COUNT {
-            let text = "neither checkpoint pack is usable, and there is no room for the logs of a new one";
-            findings.add(Code::NoCheckpoint, text);
-            return Err(Stop::Fatal);
+            return Ok(false);
         }
-        log.map_or(Ok(()), |start| lost_log::begin_at(self, start)).map_err(Stop::Io)
+        log.map_or(Ok(()), |start| lost_log::begin_at(self, start))?;
+        Ok(true)
     }
 
     /// Lets the next log begin at the start of a segment, of which all is known where it is empty.
