@@ -178,7 +178,7 @@ impl Written {
                 break;
             };
             let f = footer(&block);
-            if !chain.belongs(f.cp_ver.get()) {
+            if !chain.belongs(f.cp_ver.get()) && chain.flipped_bit(f.cp_ver.get()).is_none() {
                 break;
             }
             written.ends_with_fsync = f.is_fsync() || f.nid.get() == g.node_ino;
@@ -258,6 +258,7 @@ impl ChainVersion {
         let f = footer(block);
         let is_node = f.nid.get() < g.max_nid() && g.is_nid(f.ino.get()) && g.in_main(f.next_blkaddr.get());
         let ahead = (f.cp_ver.get() as u32).wrapping_sub(self.number());
+        let is_node = is_node && self.flipped_bit(f.cp_ver.get()).is_none();
         is_node && (1..MOST_VERSIONS_AHEAD).contains(&ahead.into())
     }
 }
