@@ -11,6 +11,7 @@ use crate::image::{Image, Stop};
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
 use crate::lost;
+use crate::lost_names;
 use crate::medium::Medium;
 use crate::mend::{Held, Mend};
 use crate::pack;
@@ -399,7 +400,7 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: Vec<Ino>, mend: Mend) -> io::Re
             w.visit(ino, (0, b""), Via::Orphan, "orphan list")?;
         }
         w.drain()?;
-        w.j.image.take_up_the_rest(&mut w.j.findings)?;
+        lost_names::take_up(w)?;
         w.settle_homes()?;
         lost::lead_foreign(w)?;
         return Ok(orphans);
@@ -411,7 +412,7 @@ fn settle_names(w: &mut Walker<'_, '_>, orphans: Vec<Ino>, mend: Mend) -> io::Re
     w.orphans.extend(free);
     w.j.image.find_strays(&mut w.j.findings)?;
     orphans.iter().try_for_each(|&ino| w.image.take_up(ino))?;
-    w.j.image.take_up_the_rest(&mut w.j.findings)?;
+    lost_names::take_up(w)?;
     w.settle_homes()?;
     lost::lead_foreign(w)?;
     w.rescue()?;

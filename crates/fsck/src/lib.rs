@@ -51,6 +51,7 @@ mod lost;
 mod lost_clusters;
 mod lost_file;
 mod lost_log;
+mod lost_names;
 mod lost_sit;
 mod maker;
 mod medium;
