@@ -113,6 +113,11 @@ fn of_what_is_left(
         findings.add(Code::CheckpointPack, format!("checkpoint pack {}: {e}", index + 1));
     }
     if let Some(pack) = no_pack::pack_of_one_header(cache, g)? {
+        if asked(cache, g, &pack, was_succeeded)? || asked(cache, g, &pack, was_begun_after)? {
+            let text = "neither checkpoint pack is whole, and the one with one of its two headers may be older than the last one";
+            findings.add(Code::CheckpointOlder, format!("{text}: {AS_NODES}"));
+            return Ok(InForce::Outdated(pack));
+        }
         let text = "neither checkpoint pack is whole; the newest one with one of its two headers counts";
         findings.add(Code::CheckpointLost, text);
         return Ok(InForce::Whole(pack));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::{Id, Inode, PAGE, ROOT};
 use crate::observe::{compare_attributes, compare_inode};
+use medfs_format::BLOCKS_PER_SEG;
 
 impl Volume {
     pub(super) fn judge(&self, hits: &[(Target, Damage)], found: &Model) -> Result<(), Failure> {
@@ -15,7 +16,15 @@ impl Volume {
         }
         if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
             allowed.push(&self.at_checkpoint);
-            allowed.extend(&self.by_other_pack);
+            // A first header of which sectors are missing is what power loss leaves of a checkpoint that was being made.
+            let is_first =
+                |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
+            if hits
+                .iter()
+                .any(|(t, damage)| is_first(t) && matches!(damage, Damage::Torn | Damage::TornOlder))
+            {
+                allowed.extend(&self.by_other_pack);
+            }
         }
         let by_ino: BTreeMap<Ino, Id> = found.inodes().map(|(id, inode)| (inode.ino, id)).collect();
         for (id, inode) in self.shown.inodes() {
