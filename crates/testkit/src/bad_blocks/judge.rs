@@ -16,13 +16,7 @@ impl Volume {
         }
         if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
             allowed.push(&self.at_checkpoint);
-            // A first header of which sectors are missing is what power loss leaves of a checkpoint that was being made.
-            let is_first =
-                |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
-            if hits
-                .iter()
-                .any(|(t, damage)| is_first(t) && matches!(damage, Damage::Torn | Damage::TornOlder))
-            {
+            if self.seems_unfinished(hits) {
                 allowed.extend(&self.by_other_pack);
             }
         }
@@ -55,6 +49,17 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Whether power loss during the newest checkpoint leaves the volume like that: sectors of the first header are
+    /// missing, or the last one is, and what was fsynced behind it is lost too.
+    fn seems_unfinished(&self, hits: &[(Target, Damage)]) -> bool {
+        let first = |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
+        let last = self.targets.iter().rfind(|t| t.part == Part::Pack(true));
+        let is_torn = |damage| matches!(damage, Damage::Torn | Damage::TornOlder);
+        let has_lost = |of: &dyn Fn(&Target) -> bool| hits.iter().any(|(target, _)| of(target));
+        hits.iter().any(|(target, damage)| first(target) && is_torn(*damage))
+            || has_lost(&|target| Some(target) == last) && has_lost(&|target| target.part == Part::Log)
     }
 
     /// Whether a block of the log with one flipped bit is a node whose checksum tells it.
