@@ -94,7 +94,7 @@ codes! {
     CheckpointLost = 215, Error;
     /// One of the two headers of the pack in force is lost.
     CheckpointHeader = 216, Error;
-    /// The pack of a later checkpoint is lost: the volume is as of the one before.
+    /// The newest checkpoint is lost: a repair takes the volume as its newest nodes say.
     CheckpointOlder = 217, Error;
     /// One of the two checkpoint packs is as power loss leaves it: the next checkpoint writes it.
     CheckpointTorn = 218, Warning;

@@ -423,3 +423,24 @@ fn superblocks_may_be_lost_with_the_newest_checkpoint() {
         has_files(&read_only(&lost), &ALL).expect("all");
     }
 }
+
+/// What only the nodes behind an empty checkpoint tell: which kind of volume it is.
+#[test]
+fn superblocks_may_be_lost_with_all_checkpoints_but_the_first() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        fsync_new(&v, &["a1", "a2"]);
+        fsync_change(&v, "a1", b"then");
+        v.close().expect("closed");
+        drop(v);
+        let lost = zeroed(&dev, [0, 1].into_iter().chain(headers_of_newest(&dev)));
+        salvaged_and_repaired(&lost, |v, who| {
+            let ino = v.lookup(v.root(), b"a1").unwrap_or_else(|e| panic!("{who}: {e}")).ino;
+            let mut read = vec![0; 4];
+            v.read(ino, 5000, &mut read).expect("read");
+            assert_eq!(read, b"then", "{who}: with {features:?}");
+            has_files(v, &["a2"]).unwrap_or_else(|e| panic!("{who}: {e}"));
+        });
+    }
+}
