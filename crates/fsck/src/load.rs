@@ -31,43 +31,12 @@ struct Fixed {
     rebuilt: bool,
 }
 
-impl<'d> Image<'d> {
-    pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
-        let fixed = match superblock::in_force(&medium, findings)? {
-            Some((sb, g, bad_copies)) => Fixed { sb, bad_copies, g, rebuilt: false },
-            None => {
-                let made = no_super::rebuild(&medium, findings)?;
-                Fixed { sb: made.sb, bad_copies: vec![0, 1], g: made.g, rebuilt: true }
-            }
-        };
-        let mut cache = Cache::new(medium);
-        match in_force::pack(&mut cache, &fixed.g, findings)? {
-            InForce::Whole(pack) => Image::of_pack(cache, fixed, pack, findings),
-            InForce::Outdated(pack) => Image::past_pack(cache, fixed, pack, findings),
-            InForce::Lost => {
-                let pack = no_pack::reckoned(&mut cache, &fixed.g, None)?;
-                let mut image = Image::bare(cache, fixed, pack);
-                if image.reckon(findings)? {
-                    return Ok(image);
-                }
-                let text =
-                    "neither checkpoint pack is usable, and there is no room for the logs of a new one";
-                findings.add(Code::NoCheckpoint, text);
-                Err(Stop::Fatal)
-            }
-        }
-    }
-
-    /// As of a checkpoint.
-    fn of_pack(
-        mut cache: Cache<'d>,
-        fixed: Fixed,
-        pack: Pack,
-        findings: &mut Findings,
-    ) -> Result<Image<'d>, Stop> {
-        let rebuilt = fixed.rebuilt;
-        let written = pack::written(&mut cache, &fixed.g, &pack)?;
-        let mut image = Image::bare(cache, fixed, pack);
+impl Fixed {
+    /// The volume as of a checkpoint.
+    fn as_of<'d>(self, mut cache: Cache<'d>, pack: Pack, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+        let rebuilt = self.rebuilt;
+        let written = pack::written(&mut cache, &self.g, &pack)?;
+        let mut image = self.with(cache, pack);
         image.written = written;
         image.load_cursegs(findings)?;
         image.load_orphans(findings)?;
@@ -80,27 +49,27 @@ impl<'d> Image<'d> {
         Ok(image)
     }
 
-    /// As the newest nodes say, where a checkpoint behind that of `older` is lost. Where the logs of a new one find no
-    /// room, it is as of the older one.
-    fn past_pack(
+    /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost. Where the logs of a new
+    /// one find no room, it is as of the older one.
+    fn past<'d>(
+        mut self,
         mut cache: Cache<'d>,
-        mut fixed: Fixed,
         older: Pack,
         findings: &mut Findings,
     ) -> Result<Image<'d>, Stop> {
         let mut told = findings.clone();
         let header = pack::header_in(&older.1);
-        let written = pack::written(&mut cache, &fixed.g, &older)?;
-        let pack = no_pack::reckoned(&mut cache, &fixed.g, Some(&header))?;
-        if fixed.rebuilt {
-            let mut asked = Image::bare(cache, fixed.clone(), pack.clone());
+        let written = pack::written(&mut cache, &self.g, &older)?;
+        let pack = no_pack::reckoned(&mut cache, &self.g, Some(&header))?;
+        if self.rebuilt {
+            let mut asked = self.clone().with(cache, pack.clone());
             asked.reckoned = true;
             traits::take(&mut asked, &mut told)?;
-            (cache, fixed.sb) = (asked.cache, asked.sb);
+            (cache, self.sb) = (asked.cache, asked.sb);
         }
-        let mut image = Image::bare(cache, fixed.clone(), pack);
+        let mut image = self.clone().with(cache, pack);
         image.written = written;
-        if image.reckon(&mut told)? {
+        if reckon(&mut image, &mut told)? {
             *findings = told;
             return Ok(image);
         }
@@ -110,19 +79,12 @@ impl<'d> Image<'d> {
              fsynced of all later changes is there"
         );
         findings.add(Code::CheckpointOlder, text);
-        Image::of_pack(image.cache, fixed, older, findings)
+        self.as_of(image.cache, older, findings)
     }
 
-    /// Begins logs behind the newest nodes, as no checkpoint tells where they go on; whether there is room for them.
-    fn reckon(&mut self, findings: &mut Findings) -> io::Result<bool> {
-        self.reckoned = true;
-        self.find_lost_sit(findings)?;
-        self.begin_logs(findings)
-    }
-
-    /// Without what a pack leads to.
-    fn bare(cache: Cache<'d>, fixed: Fixed, (pack, cp, unflipped): Pack) -> Image<'d> {
-        let Fixed { sb, bad_copies, g, .. } = fixed;
+    /// The volume with a pack, without what that leads to.
+    fn with(self, cache: Cache<'_>, (pack, cp, unflipped): Pack) -> Image<'_> {
+        let Fixed { sb, bad_copies, g, .. } = self;
         let features = RawSuperblock::in_block(&sb).features();
         let blank_nat = vec![0; g.nat_blocks().div_ceil(8) as usize];
         Image {
@@ -151,6 +113,41 @@ impl<'d> Image<'d> {
             strays: Strays::default(),
             lost_sit: BTreeSet::new(),
             reckoned: false,
+        }
+    }
+}
+
+/// Begins logs behind the newest nodes, as no checkpoint tells where they go on; whether there is room for them.
+fn reckon(image: &mut Image<'_>, findings: &mut Findings) -> io::Result<bool> {
+    image.reckoned = true;
+    image.find_lost_sit(findings)?;
+    image.begin_logs(findings)
+}
+
+impl<'d> Image<'d> {
+    pub(crate) fn load(medium: Medium<'d>, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+        let fixed = match superblock::in_force(&medium, findings)? {
+            Some((sb, g, bad_copies)) => Fixed { sb, bad_copies, g, rebuilt: false },
+            None => {
+                let made = no_super::rebuild(&medium, findings)?;
+                Fixed { sb: made.sb, bad_copies: vec![0, 1], g: made.g, rebuilt: true }
+            }
+        };
+        let mut cache = Cache::new(medium);
+        match in_force::pack(&mut cache, &fixed.g, findings)? {
+            InForce::Whole(pack) => fixed.as_of(cache, pack, findings),
+            InForce::Outdated(pack) => fixed.past(cache, pack, findings),
+            InForce::Lost => {
+                let pack = no_pack::reckoned(&mut cache, &fixed.g, None)?;
+                let mut image = fixed.with(cache, pack);
+                if reckon(&mut image, findings)? {
+                    return Ok(image);
+                }
+                let text =
+                    "neither checkpoint pack is usable, and there is no room for the logs of a new one";
+                findings.add(Code::NoCheckpoint, text);
+                Err(Stop::Fatal)
+            }
         }
     }
 

@@ -5,6 +5,17 @@ use crate::model::{Id, Inode, PAGE, ROOT};
 use crate::observe::{compare_attributes, compare_inode};
 use medfs_format::BLOCKS_PER_SEG;
 
+/// Whether power loss during the newest checkpoint leaves a volume like that: sectors of its first header are missing,
+/// or its last one is, and what was fsynced behind it is lost too.
+fn seems_unfinished(targets: &[Target], hits: &[(Target, Damage)]) -> bool {
+    let is_first = |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
+    let last = targets.iter().rfind(|t| t.part == Part::Pack(true));
+    let is_torn = |damage| matches!(damage, Damage::Torn | Damage::TornOlder);
+    let has_lost = |of: &dyn Fn(&Target) -> bool| hits.iter().any(|(target, _)| of(target));
+    hits.iter().any(|(target, damage)| is_first(target) && is_torn(*damage))
+        || has_lost(&|target| Some(target) == last) && has_lost(&|target| target.part == Part::Log)
+}
+
 impl Volume {
     pub(super) fn judge(&self, hits: &[(Target, Damage)], found: &Model) -> Result<(), Failure> {
         let struck: BTreeSet<u64> = hits.iter().map(|(t, _)| t.block).collect();
@@ -16,7 +27,7 @@ impl Volume {
         }
         if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
             allowed.push(&self.at_checkpoint);
-            if self.seems_unfinished(hits) {
+            if seems_unfinished(&self.targets, hits) {
                 allowed.extend(&self.by_other_pack);
             }
         }
@@ -49,17 +60,6 @@ impl Volume {
             }
         }
         Ok(())
-    }
-
-    /// Whether power loss during the newest checkpoint leaves the volume like that: sectors of the first header are
-    /// missing, or the last one is, and what was fsynced behind it is lost too.
-    fn seems_unfinished(&self, hits: &[(Target, Damage)]) -> bool {
-        let first = |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
-        let last = self.targets.iter().rfind(|t| t.part == Part::Pack(true));
-        let is_torn = |damage| matches!(damage, Damage::Torn | Damage::TornOlder);
-        let has_lost = |of: &dyn Fn(&Target) -> bool| hits.iter().any(|(target, _)| of(target));
-        hits.iter().any(|(target, damage)| first(target) && is_torn(*damage))
-            || has_lost(&|target| Some(target) == last) && has_lost(&|target| target.part == Part::Log)
     }
 
     /// Whether a block of the log with one flipped bit is a node whose checksum tells it.
