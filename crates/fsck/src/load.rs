@@ -33,7 +33,12 @@ struct Fixed {
 
 impl Fixed {
     /// The volume as of a checkpoint.
-    fn as_of<'d>(self, mut cache: Cache<'d>, pack: Pack, findings: &mut Findings) -> Result<Image<'d>, Stop> {
+    fn at_pack<'d>(
+        self,
+        mut cache: Cache<'d>,
+        pack: Pack,
+        findings: &mut Findings,
+    ) -> Result<Image<'d>, Stop> {
         let rebuilt = self.rebuilt;
         let written = pack::written(&mut cache, &self.g, &pack)?;
         let mut image = self.with(cache, pack);
@@ -51,7 +56,7 @@ impl Fixed {
 
     /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost. Where the logs of a new
     /// one find no room, it is as of the older one.
-    fn past<'d>(
+    fn past_pack<'d>(
         mut self,
         mut cache: Cache<'d>,
         older: Pack,
@@ -79,7 +84,7 @@ impl Fixed {
              fsynced of all later changes is there"
         );
         findings.add(Code::CheckpointOlder, text);
-        self.as_of(image.cache, older, findings)
+        self.at_pack(image.cache, older, findings)
     }
 
     /// The volume with a pack, without what that leads to.
@@ -135,8 +140,8 @@ impl<'d> Image<'d> {
         };
         let mut cache = Cache::new(medium);
         match in_force::pack(&mut cache, &fixed.g, findings)? {
-            InForce::Whole(pack) => fixed.as_of(cache, pack, findings),
-            InForce::Outdated(pack) => fixed.past(cache, pack, findings),
+            InForce::Whole(pack) => fixed.at_pack(cache, pack, findings),
+            InForce::Outdated(pack) => fixed.past_pack(cache, pack, findings),
             InForce::Lost => {
                 let pack = no_pack::reckoned(&mut cache, &fixed.g, None)?;
                 let mut image = fixed.with(cache, pack);

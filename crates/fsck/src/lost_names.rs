@@ -3,6 +3,7 @@
 //! No count tells then how many nodes the checkpoint had. An inode to which neither the NAT nor a name leads may be
 //! that of a removed file. One whose directory has lost entries, or is lost itself, counts as a file that was named
 //! there.
+
 use crate::walk::Walker;
 use medfs_format::Ino;
 use medfs_format::footer::footer;
