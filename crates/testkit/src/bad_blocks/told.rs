@@ -59,6 +59,8 @@ impl Volume {
             };
             let Err(difference) = compare_inode(&was, is) else { continue };
             match told.damaged.get(&ino) {
+                // Its number is another one's now.
+                None if told.lost.contains(&ino) => {}
                 None => return fail("untold", format!("{path} (inode {ino}): {difference}")),
                 // Of one that is told as lost remains may come to lost+found.
                 Some(shown)

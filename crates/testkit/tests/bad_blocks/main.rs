@@ -240,7 +240,8 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("crash-rename", 170000608),
         // A newer inode that has the first sector of another one, where the repair's journals seemed lost.
         ("crash-rename", 190000338),
-        ("crash-rename", 313000285), // one header of the older pack: it counted as the newest
+        ("deltas, worked on, crashed", 313000074), // a lost directory's number became lost+found's
+        ("crash-rename", 313000285),               // one header of the older pack: it counted as the newest
     ];
     strike_known(&known, &Damage::ALL);
 }
