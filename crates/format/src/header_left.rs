@@ -136,11 +136,15 @@ pub fn any_header<E>(
     Ok(None)
 }
 
+/// What is in the place of a pack's first block while a repair writes the pack: the header of no volume.
+pub const BEING_WRITTEN: &[u8] = b"medfs fsck writes this checkpoint pack";
+
 /// Whether power loss may have torn the header in a first block without a right checksum: its first sector is of
-/// this volume, the old one or the new one. `than` is the version of the other pack.
+/// this volume, the old one or the new one, or a repair was interrupted. `than` is the version of the other pack.
 pub fn is_torn_header(found: &Block, than: u64) -> bool {
     let apart = version(found).wrapping_sub(than) as i64;
-    apart != 0 && apart.unsigned_abs() < MOST_VERSIONS_AHEAD
+    let is_near = version(found) != 0 && apart != 0 && apart.unsigned_abs() < MOST_VERSIONS_AHEAD;
+    is_near || found.0.starts_with(BEING_WRITTEN)
 }
 
 /// Where the logs of nodes went on at the checkpoint of a header.

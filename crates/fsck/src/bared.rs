@@ -28,6 +28,8 @@ pub struct Bared {
     pub unfinished: bool,
     /// The newest checkpoint is lost: the volume is as its newest nodes say.
     pub reckoned: bool,
+    /// What the journals said of removed files is lost: one that no directory names may be one of them.
+    pub journals_lost: bool,
     /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
     pub log_gaps: Option<LogGaps>,
     /// Files that are not as they were.
@@ -42,13 +44,20 @@ pub fn repair_without_names(
     options: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Bared, RepairError> {
-    let mut before = check(dev, options, progress)?;
+    let mut options = Options { guess_layout: true, ..options.clone() };
+    let mut before = check(dev, &options, progress)?;
     let mut bared = Bared { before: before.clone(), ..Bared::default() };
-    if before.has(Code::CheckpointTorn)
-        && let Some(newer) = complete_newest(dev, options, progress)?
-    {
-        (bared.changed, bared.unfinished, before) = (true, true, newer);
+    if before.has(Code::CheckpointTorn) {
+        match complete_newest(dev, &options, progress)? {
+            Some(newer) => (bared.changed, bared.unfinished, before) = (true, true, newer),
+            None => {
+                options.past_unfinished = true;
+                before = check(dev, &options, progress)?;
+                bared.before = before.clone();
+            }
+        }
     }
+    let options = &options;
     if before.is_final() {
         return Ok(bared);
     }
@@ -67,6 +76,7 @@ pub fn repair_without_names(
         bared.before.targets_lost.extend(met.targets_lost);
         bared.cuts.extend(ends.cuts);
         bared.reckoned |= ends.reckoned;
+        bared.journals_lost |= ends.journals_lost;
         bared.altered.add(ends.altered);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));

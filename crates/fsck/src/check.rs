@@ -40,19 +40,27 @@ pub struct Options {
     /// Whether a volume whose fsyncs lie in an NVRAM is taken as of its last checkpoint, over which a repair keeps
     /// them to be replayed. Otherwise that is a fatal finding.
     pub past_nvram: bool,
+    /// Whether a volume without superblocks and checkpoints is looked for where `mkfs` would have laid it out on such a
+    /// device. For a copy alone: something else may have been made of the device.
+    pub guess_layout: bool,
+    /// Whether the newest nodes count where the newest checkpoint is not finished. For a copy alone: power loss leaves
+    /// content that was not written yet.
+    pub past_unfinished: bool,
 }
 
 impl Options {
     /// A device, as these look at it.
     fn medium<'d>(&self, dev: &'d dyn BlockDevice) -> Medium<'d> {
         let medium = Medium::lenient(dev);
-        if self.past_nvram { medium.of_last_checkpoint() } else { medium }
+        let medium = if self.past_nvram { medium.of_last_checkpoint() } else { medium };
+        let medium = if self.guess_layout { medium.of_usual_layout() } else { medium };
+        if self.past_unfinished { medium.past_unfinished() } else { medium }
     }
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { max_findings: 10_000, past_nvram: false }
+        Options { max_findings: 10_000, past_nvram: false, guess_layout: false, past_unfinished: false }
     }
 }
 
@@ -286,6 +294,8 @@ pub(crate) struct Ends {
     pub(crate) altered: Altered,
     /// No checkpoint was left, so that the one that it wrote is as nodes say.
     pub(crate) reckoned: bool,
+    /// What the journals said of removed files is lost.
+    pub(crate) journals_lost: bool,
 }
 
 /// Judges links, logs and NAT; the first free node id.
@@ -367,8 +377,9 @@ pub(crate) fn pass(
         ..report_of(w.j.findings)
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
-    let reckoned = w.j.image.reckoned;
-    Ok((report, Ends { held: w.held, cuts: w.j.cuts.list, inodes, altered, reckoned }))
+    let (reckoned, journals_lost) = (w.j.image.reckoned, w.j.image.journals_may_be_lost);
+    let cuts = w.j.cuts.list;
+    Ok((report, Ends { held: w.held, cuts, inodes, altered, reckoned, journals_lost }))
 }
 
 /// The orphans of a list that may be damaged: none of them has links.

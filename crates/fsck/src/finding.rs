@@ -6,7 +6,7 @@
 
 use medfs_format::Ino;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
 /// How bad a finding is.
@@ -345,12 +345,14 @@ pub type Reverted = Option<BTreeSet<u32>>;
 #[derive(Debug)]
 pub(crate) struct Cuts {
     pub(crate) list: Vec<Cut>,
+    /// Whose they are.
+    pub(crate) files: HashSet<Ino>,
     limit: usize,
 }
 
 impl Cuts {
     pub(crate) fn new(findings: &Findings) -> Cuts {
-        Cuts { list: Vec::new(), limit: findings.limit }
+        Cuts { list: Vec::new(), files: HashSet::default(), limit: findings.limit }
     }
 
     /// A node or block, with the pages that it leads to.
@@ -370,6 +372,7 @@ impl Cuts {
 
     /// Beyond the limit, one of each file.
     fn push(&mut self, cut: Cut) {
+        self.files.insert(cut.ino);
         let is_of_last = |last: &Cut| last.ino == cut.ino && last.pages.is_none() == cut.pages.is_none();
         if self.list.len() < self.limit || !self.list.last().is_some_and(is_of_last) {
             self.list.push(cut);

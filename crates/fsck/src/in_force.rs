@@ -162,6 +162,12 @@ fn beside_a_broken_one(
                 "{place}; nodes show that a newer one than {version} of the other pack was complete: {AS_NODES}"
             ),
         ),
+        _ if cache.medium.passes_unfinished() && asked(cache, g, &usable.pack, was_begun_after)? => (
+            Code::CheckpointOlder,
+            format!(
+                "{place}; a newer checkpoint than {version} of the other pack is not finished: {AS_NODES}"
+            ),
+        ),
         Left::Header { version: later, .. } if is_newer(later, version) => (
             Code::CheckpointTorn,
             format!(
@@ -169,22 +175,25 @@ fn beside_a_broken_one(
                  'medfs get --salvage' brings the files of that one where it is complete otherwise"
             ),
         ),
-        Left::Header { first_is_blank: false, .. } => {
+        Left::Torn { has_older: true } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }
-        Left::Header { .. } => (Code::CheckpointPack, place),
-        Left::Torn => (
+        Left::Torn { has_older: false } => (
             Code::CheckpointTorn,
             format!(
                 "{place}, as power loss during a checkpoint leaves it; {as_of}, and of all later changes, {only}"
             ),
         ),
-        Left::Nothing if asked(cache, g, &usable.pack, was_begun_after)? => {
+        _ if asked(cache, g, &usable.pack, was_begun_after)? => {
             let text = format!(
                 "{place}; checkpoint {version} of the other pack may be older than that one: {AS_NODES}"
             );
             (Code::CheckpointOlder, text)
         }
+        Left::Header { first_is_blank: false, .. } => {
+            (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
+        }
+        Left::Header { .. } => (Code::CheckpointPack, place),
         Left::Nothing if asked(cache, g, &usable.pack, was_followed)? => (
             Code::CheckpointPack,
             format!(
@@ -327,22 +336,27 @@ enum Left {
         version: u64,
         first_is_blank: bool,
     },
-    /// A part of the first one.
-    Torn,
+    /// A part of the first one, with an older one behind it maybe.
+    Torn {
+        has_older: bool,
+    },
     Nothing,
 }
 
 fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Result<Left> {
     let medium = cache.medium.again();
     let start = g.cp_pack(index);
-    let Some(header) = any_header(g, index, &mut readable(&medium))? else {
-        let torn = is_torn_header(&*medium.read(start)?, than) && !medium.is_unreadable(start);
-        return Ok(if torn { Left::Torn } else { Left::Nothing });
-    };
-    let header = RawCheckpoint::in_block(&header);
+    let header = any_header(g, index, &mut readable(&medium))?;
+    let version = header.map(|header| RawCheckpoint::in_block(&header).checkpoint_ver.get());
     let first = medium.read(start)?;
-    let first_is_blank = first.0.iter().all(|&byte| byte == 0);
-    Ok(Left::Header { version: header.checkpoint_ver.get(), first_is_blank })
+    let is_torn = is_torn_header(&first, than) && !medium.is_unreadable(start);
+    Ok(match version {
+        Some(version) if is_newer(version, than) || !is_torn => {
+            Left::Header { version, first_is_blank: first.0.iter().all(|&byte| byte == 0) }
+        }
+        None if !is_torn => Left::Nothing,
+        version => Left::Torn { has_older: version.is_some() },
+    })
 }
 
 /// What the logs of nodes tell of what came after a pack's checkpoint.

@@ -59,6 +59,7 @@ mod mend;
 mod missing;
 mod named;
 mod names;
+mod no_header;
 mod no_pack;
 mod no_super;
 mod nodes;
@@ -97,6 +98,7 @@ pub use damaged::{Damage, DamagedFile, DamagedFiles, LostFile};
 pub use finding::{Altered, Code, Cut, Finding, Losses, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;
+pub use no_header::shows_nodes;
 pub use no_super::{begins_at, shows_volume};
 pub use tools::dump;
 #[cfg(feature = "test-support")]

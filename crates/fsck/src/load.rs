@@ -54,18 +54,24 @@ impl Fixed {
         Ok(image)
     }
 
-    /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost. Where the logs of a new
-    /// one find no room, it is as of the older one.
+    /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost, or all are. Where the logs
+    /// of a new one find no room, it is as of the older one.
     fn past_pack<'d>(
         mut self,
         mut cache: Cache<'d>,
-        older: Pack,
+        older: Option<Pack>,
         findings: &mut Findings,
     ) -> Result<Image<'d>, Stop> {
         let mut told = findings.clone();
-        let header = pack::header_in(&older.1);
-        let written = pack::written(&mut cache, &self.g, &older)?;
-        let pack = no_pack::reckoned(&mut cache, &self.g, Some(&header))?;
+        let header = older.as_ref().map(|older| pack::header_in(&older.1));
+        let written = match &older {
+            Some(older) => pack::written(&mut cache, &self.g, older)?,
+            None => RawExtraInfo::default(),
+        };
+        let mut pack = no_pack::reckoned(&mut cache, &self.g, header.as_ref())?;
+        if let Some(older) = &older {
+            pack.0 = older.0; // it stays until the other one is whole
+        }
         if self.rebuilt {
             let mut asked = self.clone().with(cache, pack.clone());
             asked.reckoned = true;
@@ -78,6 +84,11 @@ impl Fixed {
             *findings = told;
             return Ok(image);
         }
+        let (Some(older), Some(header)) = (older, header) else {
+            let text = "neither checkpoint pack is usable, and there is no room for the logs of a new one";
+            findings.add(Code::NoCheckpoint, text);
+            return Err(Stop::Fatal);
+        };
         let version = header.checkpoint_ver.get();
         let text = format!(
             "there is no room for the logs of a new checkpoint: the volume is as of checkpoint {version}, and only what was \
@@ -141,18 +152,8 @@ impl<'d> Image<'d> {
         let mut cache = Cache::new(medium);
         match in_force::pack(&mut cache, &fixed.g, findings)? {
             InForce::Whole(pack) => fixed.at_pack(cache, pack, findings),
-            InForce::Outdated(pack) => fixed.past_pack(cache, pack, findings),
-            InForce::Lost => {
-                let pack = no_pack::reckoned(&mut cache, &fixed.g, None)?;
-                let mut image = fixed.with(cache, pack);
-                if reckon(&mut image, findings)? {
-                    return Ok(image);
-                }
-                let text =
-                    "neither checkpoint pack is usable, and there is no room for the logs of a new one";
-                findings.add(Code::NoCheckpoint, text);
-                Err(Stop::Fatal)
-            }
+            InForce::Outdated(pack) => fixed.past_pack(cache, Some(pack), findings),
+            InForce::Lost => fixed.past_pack(cache, None, findings),
         }
     }
 

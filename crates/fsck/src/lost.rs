@@ -10,6 +10,7 @@
 use crate::entries::{lead_entry_to, remove_entry};
 use crate::entry_walk::{is_found, leads_nowhere, note_lost};
 use crate::head::Heads;
+use crate::lost_names;
 use crate::names::{is_encrypted, is_opaque, own_name};
 use crate::reach::{Claim, Entry, Verdict, Via};
 use crate::slices::Nids;
@@ -209,6 +210,10 @@ impl Walker<'_, '_> {
             return Ok(Way::Lost);
         }
         let file = claim.kind != FileKind::Directory;
+        // It may have been removed: under its own name, a database would replay an old journal.
+        if file && lost_names::may_be_removed(self, parent) {
+            return Ok(Way::Lost);
+        }
         Ok(match self.find(parent, &claim.name)? {
             None => Way::Back,
             Some(other) if leads_nowhere(self, other)? => Way::Back, // which goes, or has gone

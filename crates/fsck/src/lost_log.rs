@@ -12,15 +12,14 @@
 use crate::finding::Findings;
 use crate::image::Image;
 use crate::log;
-use crate::no_pack::newest_of_nat;
+use crate::no_pack::{newest_known, set_header};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use medfs_format::checkpoint::{CpFlags, HEADER_SIZE, RawCheckpoint};
+use medfs_format::checkpoint::CpFlags;
 use medfs_format::footer::footer;
 use medfs_format::sit::test_bit;
 use medfs_format::summary::{LOG_COUNT, Log};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, SegNo};
 use std::io;
-use zerocopy::FromBytes;
 
 /// Nodes of one version.
 const MOST_NODES: usize = 1 << 20;
@@ -47,17 +46,18 @@ pub(crate) fn find(image: &mut Image<'_>) -> io::Result<Option<BlockAddr>> {
         return Ok(None);
     }
     let mut header = image.checkpoint();
-    header.checkpoint_ver = u64::from(version as u32).into();
+    // Footers have the lower half of the number.
+    let upper = header.checkpoint_ver.get() & !u64::from(u32::MAX);
+    header.checkpoint_ver = (upper | u64::from(version as u32)).into();
     header.ckpt_flags = (header.flags() | CpFlags::NOCRC_RECOVERY).bits().into();
-    let place = RawCheckpoint::mut_from_bytes(&mut image.cp[..HEADER_SIZE]).expect("sized");
-    *place = header;
+    set_header(image, header);
     image.strays.logged = log.iter().copied().collect();
     Ok(Some(log[0]))
 }
 
 /// The nodes of the newest version, where that is newer than all to which the NAT leads.
 fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
-    let (mut newest, mut links) = (newest_of_nat(image), Links::new());
+    let (mut newest, mut links) = (newest_known(image), Links::new());
     for segno in 0..image.g.segment_count_main {
         let entry = image.sit(segno)?;
         let (start, is_free) = (image.g.seg_start(segno), entry.valid_map.iter().all(|&byte| byte == 0));

@@ -8,27 +8,35 @@ use crate::walk::Walker;
 use medfs_format::Ino;
 use medfs_format::footer::footer;
 use medfs_format::node::RawInode;
-use std::collections::HashSet;
 use std::io;
 
 /// Lets the NAT lead to what may have lost its name.
 pub(crate) fn take_up(w: &mut Walker<'_, '_>) -> io::Result<()> {
     if w.image.reckoned {
-        let lacking: HashSet<Ino> =
-            w.j.cuts.list.iter().map(|cut| cut.ino).chain(w.j.doubted.iter().copied()).collect();
         for (ino, addr) in w.image.doubtful() {
             let block = w.image.cache.read(addr)?;
             let f = footer(&block);
             let inode: &RawInode = block.view();
             if (f.nid.get(), f.ino.get()) == (ino, ino) && !w.rules.is_doubtful(inode) {
                 let dir = inode.i_pino.get();
-                if lacking.contains(&dir) || is_lost(w, dir)? {
+                if lacks_names(w, dir) || is_lost(w, dir)? {
                     w.image.take_up(ino)?;
                 }
             }
         }
     }
     w.j.image.take_up_the_rest(&mut w.j.findings)
+}
+
+/// Whether a directory may have named more than it does.
+fn lacks_names(w: &Walker<'_, '_>, dir: Ino) -> bool {
+    w.j.cuts.files.contains(&dir) || w.j.doubted.contains(&dir) || w.j.short.contains(&dir)
+}
+
+/// Whether a file without a name was removed, for all that is known: its directory names all that it did, and what the
+/// journals said of it is lost.
+pub(crate) fn may_be_removed(w: &Walker<'_, '_>, dir: Ino) -> bool {
+    (w.image.reckoned || w.image.journals_may_be_lost) && !lacks_names(w, dir)
 }
 
 /// Whether the NAT leads to a directory that no name led to.

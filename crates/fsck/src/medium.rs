@@ -21,6 +21,10 @@ pub(crate) struct Medium<'d> {
     lenient: bool,
     /// Whether a volume is shown as of its last checkpoint though fsyncs lie in an NVRAM.
     shows_last_checkpoint: bool,
+    /// See [`Medium::of_usual_layout`].
+    guesses_layout: bool,
+    /// See [`Medium::past_unfinished`].
+    passes_unfinished: bool,
     /// A block that could be read.
     good: Cell<Option<u64>>,
     unreadable: RefCell<BTreeSet<BlockAddr>>,
@@ -37,6 +41,8 @@ impl<'d> Medium<'d> {
             ahead: RefCell::default(),
             lenient: true,
             shows_last_checkpoint: false,
+            guesses_layout: false,
+            passes_unfinished: false,
             good: Cell::new(None),
             unreadable: RefCell::default(),
             untold: RefCell::default(),
@@ -60,6 +66,26 @@ impl<'d> Medium<'d> {
     /// The same; a volume whose fsyncs lie in an NVRAM is that of its last checkpoint.
     pub(crate) fn of_last_checkpoint(self) -> Medium<'d> {
         Medium { shows_last_checkpoint: true, ..self }
+    }
+
+    /// The same; a volume without superblocks and checkpoints is looked for where `mkfs` would have laid it out.
+    pub(crate) fn of_usual_layout(self) -> Medium<'d> {
+        Medium { guesses_layout: true, ..self }
+    }
+
+    /// The same; where the newest checkpoint is not finished, the newest nodes count.
+    pub(crate) fn past_unfinished(self) -> Medium<'d> {
+        Medium { passes_unfinished: true, ..self }
+    }
+
+    /// See [`Medium::past_unfinished`].
+    pub(crate) fn passes_unfinished(&self) -> bool {
+        self.passes_unfinished
+    }
+
+    /// See [`Medium::of_usual_layout`].
+    pub(crate) fn guesses_layout(&self) -> bool {
+        self.guesses_layout
     }
 
     /// See [`Medium::of_last_checkpoint`].

@@ -18,7 +18,7 @@
 
 use crate::cache::Cache;
 use crate::image::Image;
-use medfs_format::checkpoint::{self, BitmapPlaces, CHECKSUM_OFFSET, CpFlags, RawCheckpoint};
+use medfs_format::checkpoint::{self, BitmapPlaces, CHECKSUM_OFFSET, CpFlags, HEADER_SIZE, RawCheckpoint};
 use medfs_format::nat::{self, RawNatBlock};
 use medfs_format::node::footer;
 use medfs_format::sit::{RawSitBlock, flip_bit};
@@ -26,12 +26,16 @@ use medfs_format::{
     BLOCK_SIZE, BLOCKS_PER_SEG, Block, BlockAddr, Geometry, Ino, NULL_ADDR, Nid, overprovision,
 };
 use std::io;
+use zerocopy::FromBytes;
 
 /// A pack: its number, its first block with the payload, and what of it must be written anew.
 pub(crate) type Pack = (usize, Vec<u8>, Vec<(BlockAddr, Box<Block>)>);
 
 /// Versions left out behind the newest node, so that none written later is taken for one that is there.
 const VERSION_GAP: u32 = 16;
+
+/// How far ahead of all others the version of one node is not believed.
+const FAR: u32 = 1 << 20;
 
 /// The newest pack of which one of the two headers is left, with the blocks that make it whole.
 pub(crate) fn pack_of_one_header(cache: &mut Cache<'_>, g: &Geometry) -> io::Result<Option<Pack>> {
@@ -136,7 +140,8 @@ pub(crate) fn reckoned(
             flip_bit(&mut bytes[places.sit..], index as usize);
         }
     }
-    cp.checkpoint_ver = u64::from(newest.saturating_add(VERSION_GAP)).into();
+    let older_version = older.map_or(0, |older| older.checkpoint_ver.get());
+    cp.checkpoint_ver = u64::from(newest).max(older_version).into();
     let mut head = Block::boxed();
     head.0.copy_from_slice(&bytes[..BLOCK_SIZE]);
     *RawCheckpoint::in_block_mut(&mut head) = cp;
@@ -144,9 +149,42 @@ pub(crate) fn reckoned(
     Ok((0, bytes, Vec::new()))
 }
 
-/// The version of the newest node that a table led to, of a checkpoint that is reckoned.
-pub(crate) fn newest_of_nat(image: &Image<'_>) -> u32 {
-    (image.checkpoint().checkpoint_ver.get() as u32).saturating_sub(VERSION_GAP)
+/// The version of a checkpoint that is reckoned, until it is raised: that of the newest node that a table led to, or of
+/// an older checkpoint.
+pub(crate) fn newest_known(image: &Image<'_>) -> u32 {
+    image.checkpoint().checkpoint_ver.get() as u32
+}
+
+/// Lets the checkpoint that is reckoned be newer than all nodes that were found: what was written before the repair counts
+/// for less than what comes after it.
+pub(crate) fn raise_version(image: &mut Image<'_>) {
+    let mut header = image.checkpoint();
+    let known = header.checkpoint_ver.get();
+    // Footers have the lower half of the number.
+    let ahead = image.strays.newest.wrapping_sub(known as u32);
+    let ahead = if ahead > u32::MAX / 2 { 0 } else { ahead };
+    header.checkpoint_ver = known.saturating_add(u64::from(ahead.saturating_add(VERSION_GAP))).into();
+    set_header(image, header);
+}
+
+/// Changes the header of the checkpoint in force.
+pub(crate) fn set_header(image: &mut Image<'_>, header: RawCheckpoint) {
+    let place = RawCheckpoint::mut_from_bytes(&mut image.cp[..HEADER_SIZE]).expect("sized");
+    *place = header;
+}
+
+/// The newest of the versions of nodes: one alone that is far ahead of all others is none.
+pub(crate) fn newest_of(versions: impl Iterator<Item = u32>) -> u32 {
+    let (mut newest, mut second) = (0, 0);
+    for version in versions {
+        if version > newest {
+            (newest, second) = (version, newest);
+        } else {
+            second = second.max(version);
+        }
+    }
+    // The root inode that `mkfs` makes has version 1.
+    if second > 1 && newest - second > FAR { second } else { newest }
 }
 
 /// Whether the checkpoint is reckoned, and the fsync log behind it was found (`lost_log.rs`).

@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::finding::{Code, Findings};
 use crate::image::Stop;
 use crate::medium::Medium;
+use crate::no_header;
 use crate::no_pack;
 use crate::pack;
 use foldhash::{HashSet, HashSetExt};
@@ -83,6 +84,12 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
     candidates.dedup_by_key(|c| (c.g.main_blkaddr, c.g.cp_blkaddr, c.g.segment_count_main));
     let mut best = candidates.into_iter();
     let Some(first) = best.next() else {
+        if medium.guesses_layout()
+            && let Some((sb, g)) = no_header::usual(medium)?
+        {
+            findings.add(Code::SuperblockLost, text_of(&g, "as mkfs lays out a device of this size"));
+            return Ok(Rebuilt { sb: block_of(sb), g });
+        }
         let text = "neither copy of the superblock is usable, and nothing shows where the areas begin: this is not an F2FS volume, or it is destroyed";
         findings.add(Code::NoSuperblock, text);
         return Err(Stop::Fatal);
@@ -100,19 +107,27 @@ pub(crate) fn rebuild(medium: &Medium<'_>, findings: &mut Findings) -> Result<Re
         return Err(Stop::Fatal);
     }
     let (sb, g) = first.with_sections();
-    let text = format!(
-        "neither copy of the superblock is usable; one is rebuilt from the layout of the volume: areas from block {}, {} segments from block {}, \
+    findings.add(Code::SuperblockLost, text_of(&g, "from the layout of the volume"));
+    Ok(Rebuilt { sb: block_of(sb), g })
+}
+
+fn block_of(sb: RawSuperblock) -> Box<Block> {
+    let mut block = Block::boxed();
+    *RawSuperblock::in_block_mut(&mut block) = sb;
+    block
+}
+
+/// What is said of a superblock that is rebuilt.
+fn text_of(g: &Geometry, how: &str) -> String {
+    format!(
+        "neither copy of the superblock is usable; one is rebuilt {how}: areas from block {}, {} segments from block {}, \
          sections of {} and zones of {} segments. Label, UUID and the list of hot and cold extensions are lost",
         g.cp_blkaddr,
         g.segment_count_main,
         g.main_blkaddr,
         g.segs_per_sec,
         g.segs_per_sec * g.secs_per_zone
-    );
-    findings.add(Code::SuperblockLost, text);
-    let mut block = Block::boxed();
-    *RawSuperblock::in_block_mut(&mut block) = sb;
-    Ok(Rebuilt { sb: block, g })
+    )
 }
 
 /// The byte at which a volume begins that does not begin where the device does: behind a partition table that

@@ -13,7 +13,7 @@ use crate::no_pack::Pack;
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{self, BitmapPlaces, CpFlags, RawCheckpoint};
 use medfs_format::flip::Bit;
-use medfs_format::header_left::BEYOND_LOST;
+use medfs_format::header_left::{BEING_WRITTEN, BEYOND_LOST};
 use medfs_format::summary::{
     ENTRIES_PER_BLOCK, JOURNAL_SIZE, LOG_COUNT, Log, RawExtraInfo, RawJournal, RawNatJournalEntry,
     RawSummary, RawSummaryBlock, RawSummaryFooter, SUM_TYPE_DATA, SUM_TYPE_NODE,
@@ -412,7 +412,9 @@ fn write_pack(image: &mut Image<'_>, index: usize, blocks: &[Box<Block>], last: 
     let medium = &image.cache.medium;
     let start = image.g.cp_pack(index);
     let tag = WriteTag::new(Cause::Meta, Temperature::Hot);
-    medium.write(start, &[&Block::ZERO], tag)?;
+    let mut none = Block::boxed();
+    none.0[..BEING_WRITTEN.len()].copy_from_slice(BEING_WRITTEN);
+    medium.write(start, &[&none], tag)?;
     medium.flush()?;
     let rest: Vec<&Block> = blocks[1..].iter().map(|b| &**b).collect();
     medium.write(start + 1, &rest, tag)?;

@@ -18,7 +18,7 @@
 use crate::cache::is_erased;
 use crate::finding::{Code, Findings, counted};
 use crate::image::Image;
-use crate::no_pack::{has_found_log, is_new_and_fsynced, newest_of_nat};
+use crate::no_pack::{has_found_log, is_new_and_fsynced, newest_known, newest_of};
 use foldhash::{HashMap, HashMapExt, HashSet};
 use medfs_format::checkpoint::ChainVersion;
 use medfs_format::nat::{self, RawNatBlock, RawNatEntry};
@@ -48,6 +48,8 @@ pub(crate) struct Strays {
     /// How many of these there are in the last checkpoint, and how many were taken up.
     missing: u32,
     taken_up: u32,
+    /// The newest version of a node that was seen.
+    pub(crate) newest: u32,
 }
 
 /// What else says of a block that it is the node of its footer.
@@ -143,8 +145,9 @@ impl Image<'_> {
         let mut strays: Vec<(Nid, Stray)> = strays.into_iter().collect();
         strays.sort_unstable_by_key(|&(_, stray)| std::cmp::Reverse(stray));
         self.strays.seen.extend(strays.iter().map(|(nid, _)| nid));
-        let newest =
-            strays.iter().map(|(_, stray)| stray.version).max().unwrap_or(0).max(newest_of_nat(self));
+        let versions = strays.iter().filter(|(_, stray)| stray.trust > Trust::Denied).map(|(_, s)| s.version);
+        let newest = newest_of(versions.chain([newest_known(self)]));
+        self.strays.newest = newest;
         for (nid, stray) in strays {
             let is_sound = stray.version == newest && nid == stray.ino && stray.trust > Trust::Denied;
             let is_sound = is_sound && !has_found_log(self);

@@ -8,6 +8,7 @@
 use crate::finding::Findings;
 use crate::image::{Curseg, Image};
 use crate::lost_log;
+use crate::no_pack;
 use crate::pack::empty_summary;
 use crate::slots::has_no_addresses;
 use foldhash::{HashSet, HashSetExt};
@@ -67,7 +68,10 @@ impl Image<'_> {
         self.find_strays(findings)?;
         let mut used = match log {
             Some(start) => lost_log::segments(self, start)?,
-            None => HashSet::new(),
+            None => {
+                no_pack::raise_version(self);
+                HashSet::new()
+            }
         };
         let mut nodes = self.doubtful();
         for index in 0..self.g.nat_blocks() {

@@ -43,6 +43,8 @@ pub struct Salvage {
     pub doubt: Option<String>,
     /// No checkpoint is left: a file may have its inode, and none of its content yet.
     pub reckoned: bool,
+    /// A file that no directory names may have been removed.
+    pub journals_lost: bool,
     /// What of the fsync log could not be read.
     pub log_gaps: Option<LogGaps>,
     /// Files that are not as they were.
@@ -79,7 +81,7 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared { before: found, cuts, inodes, unfinished, reckoned, log_gaps, altered, .. } =
+    let Bared { before: found, cuts, inodes, unfinished, reckoned, journals_lost, log_gaps, altered, .. } =
         match repair_without_names(&*over, &Options::default(), progress) {
             Ok(bared) => bared,
             Err(RepairError::Io(error)) => return Err(error.into()),
@@ -105,7 +107,7 @@ pub fn open(
         .or(is_older.then_some(OLDER))
         .or(is_log_cut.then_some(LOG_CUT));
     let doubt = doubt.map(str::to_owned);
-    Ok(Salvage { volume, found, cuts, doubt, reckoned, log_gaps, altered, gone })
+    Ok(Salvage { volume, found, cuts, doubt, reckoned, journals_lost, log_gaps, altered, gone })
 }
 
 /// That no inode is left but the root's, which was made anew, on a device of `here` blocks for a volume of `blocks`.

@@ -86,6 +86,13 @@ impl<'v, S> Walk<'v, S> {
         self
     }
 
+    /// Tells that a file that no directory names may have been removed: it does not get its own name beside others, as a
+    /// database would replay an old journal.
+    pub fn without_journals(mut self, are_lost: bool) -> Walk<'v, S> {
+        self.has_journals &= !are_lost;
+        self
+    }
+
     /// Tells of which of the lost names the inodes are symbolic links that have lost their targets.
     pub fn with_targets_lost(mut self, links: &BTreeSet<Ino>) -> Walk<'v, S> {
         for failure in &mut self.outcome.failures {

@@ -127,6 +127,7 @@ impl<S: Sink> Walk<'_, S> {
         let (dir, name) = self.past.own_name(ino).unwrap_or_default();
         let home = self.homes.as_ref().filter(|_| !name.is_empty() && dir != ino);
         let home = match home.and_then(|homes| homes.get(dir, &tops.top)) {
+            Some(Home::Brought(_)) if self.may_be_removed(ino, dir) => None,
             Some(Home::Brought(at)) => Some(at),
             Some(Home::Lost(at)) => self.sink.enter(&at).is_ok().then_some(at),
             None => None,
@@ -147,6 +148,14 @@ impl<S: Sink> Walk<'_, S> {
         self.outcome.unnamed += u64::from(is_brought);
         self.outcome.placed += u64::from(is_brought && is_placed);
         Ok(())
+    }
+
+    /// Whether a file was removed, for all that is known: the directory that it says it is in names all that it did.
+    fn may_be_removed(&self, ino: Ino, dir: Ino) -> bool {
+        !self.has_journals
+            && !self.is_dir(ino)
+            && !self.cuts.contains_key(&dir)
+            && !self.older.contains_key(&dir)
     }
 
     /// An inode, behind the directories that say that they lead to it and were not brought; by itself where

@@ -38,6 +38,8 @@ pub struct Walk<'v, S> {
     pub(crate) is_gap_told: bool,
     /// Whether files are as of a checkpoint, where one with a size and no content is one that is all holes.
     pub(crate) has_checkpoint: bool,
+    /// Whether what no directory names was not removed.
+    pub(crate) has_journals: bool,
     /// The kind of file that the entry in hand says.
     pub(crate) says: Option<FileKind>,
 }
@@ -93,6 +95,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             homes,
             is_gap_told,
             has_checkpoint,
+            has_journals: true,
             says,
         }
     }

@@ -13,7 +13,7 @@ use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
 use medfs_format::header_left::{
-    BEYOND_LOST, HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_begun_after, was_succeeded,
+    BEYOND_LOST, HeaderLeft, MOST_VERSIONS_AHEAD, is_torn_header, was_begun_after, was_succeeded,
 };
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
@@ -225,9 +225,7 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         );
     }
     let mut read = readable(io);
-    let is_lost = !is_torn
-        && any_header(geo, 1 - pack.pack, &mut read)?.is_none()
-        && was_begun_after(geo, &pack.header, pack.crc, &mut read)?;
+    let is_lost = !is_torn && ahead == 0 && was_begun_after(geo, &pack.header, pack.crc, &mut read)?;
     let destroyed = is_lost || was_succeeded(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;

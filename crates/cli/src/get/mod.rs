@@ -289,7 +289,8 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     });
     bar.end();
     let salvaged = salvaged.map_err(|error| nothing_of(&*device, &args.image, error))?;
-    let faults = salvaged.found.findings.len() as u64 + salvaged.found.suppressed;
+    let is_fault = |finding: &&medfs_fsck::Finding| finding.severity >= medfs_fsck::Severity::Error;
+    let faults = salvaged.found.findings.iter().filter(is_fault).count() as u64 + salvaged.found.suppressed;
     if faults > 0 {
         let check = hint(format_args!("medfs fsck {}{}", damaged::map_option(), quote::path(&args.image)));
         // A check does not look into what another file system was made over.
@@ -312,7 +313,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let host = host(destination, &args.image, &bar, keeper)?;
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
-    walk = walk.without_checkpoint(salvaged.reckoned);
+    walk = walk.without_checkpoint(salvaged.reckoned).without_journals(salvaged.journals_lost);
     walk = walk.with_altered(salvaged.altered).with_targets_lost(&salvaged.found.targets_lost);
     walk = walk.with_doubt(target::made_over(&*device).map(|what| {
         format!(

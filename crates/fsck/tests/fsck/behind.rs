@@ -444,3 +444,28 @@ fn superblocks_may_be_lost_with_all_checkpoints_but_the_first() {
         });
     }
 }
+
+/// Something else was made of the device, say, whose first blocks took the place of the volume's.
+#[test]
+fn files_are_found_where_the_beginning_of_the_volume_is_lost() {
+    for features in ["", DELTAS] {
+        let (_, crashed) = crashed_behind_older(features);
+        let g = geometry(&crashed);
+        for end in [g.sit_blkaddr, g.nat_blkaddr, g.ssa_blkaddr, g.main_blkaddr] {
+            for damage in [Block::ZERO, Block([0x5A; 4096])] {
+                let lost = crashed.snapshot();
+                (0..u64::from(end)).for_each(|block| lost.write(block, &[&damage], META).expect("memory"));
+                let what = format!("with {features:?}, up to block {end} {}", damage.0[0]);
+                assert!(
+                    checked(&lost).worst() == Some(medfs_fsck::Severity::Fatal),
+                    "{what}: nothing to repair"
+                );
+                assert!(medfs_fsck::shows_nodes(&lost).expect("memory"), "{what}");
+                let bared = repair_without_names(&lost, &Options::default(), &mut |_| {}).expect("memory");
+                assert!(bared.reckoned, "{what}: {:?}", bared.before.findings);
+                has_files(&read_only(&lost), &ALL).unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+        }
+        assert!(!medfs_fsck::shows_nodes(&zeroed(&crashed, 0..crashed.block_count())).expect("memory"));
+    }
+}

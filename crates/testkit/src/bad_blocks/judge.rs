@@ -6,14 +6,15 @@ use crate::observe::{compare_attributes, compare_inode};
 use medfs_format::BLOCKS_PER_SEG;
 
 /// Whether power loss during the newest checkpoint leaves a volume like that: sectors of its first header are missing,
-/// or its last one is, and what was fsynced behind it is lost too.
+/// or its last one is, and nothing was fsynced behind it, or that is lost too.
 fn seems_unfinished(targets: &[Target], hits: &[(Target, Damage)]) -> bool {
     let is_first = |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
     let last = targets.iter().rfind(|t| t.part == Part::Pack(true));
     let is_torn = |damage| matches!(damage, Damage::Torn | Damage::TornOlder);
     let has_lost = |of: &dyn Fn(&Target) -> bool| hits.iter().any(|(target, _)| of(target));
     hits.iter().any(|(target, damage)| is_first(target) && is_torn(*damage))
-        || has_lost(&|target| Some(target) == last) && has_lost(&|target| target.part == Part::Log)
+        || has_lost(&|target| Some(target) == last)
+            && (has_lost(&|target| target.part == Part::Log) || targets.iter().all(|t| t.part != Part::Log))
 }
 
 impl Volume {

@@ -206,6 +206,7 @@ impl Volume {
         let volume = salvaged.volume;
         let mut walk =
             Walk::new(&volume, Kept::new()).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
+        walk = walk.without_journals(salvaged.journals_lost);
         walk = walk.with_altered(salvaged.altered);
         let top = Place::top(None, b"/");
         walk.tree(volume.root(), top.clone(), None)
