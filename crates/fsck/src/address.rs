@@ -29,6 +29,11 @@ pub(crate) fn home(
     if is_recorded(&mut j.image, owner, addr)? {
         return Ok((addr, owner.known()));
     }
+    // Without a checkpoint nodes are newer than SIT and summaries: of a page that was written since, these still know
+    // the block before.
+    if j.image.reckoned {
+        return Ok((addr, owner));
+    }
     let found =
         one_bit_away(addr, |near| Ok(is_recorded(&mut j.image, owner, near)? && j.image.is_valid(near)?))?;
     if let Some(right) = found
@@ -200,12 +205,8 @@ fn only_here(j: &mut Judgement<'_>, ino: Ino, nid: Nid, offset: u32, place: &str
     Ok(0)
 }
 
-/// The block in use of a slot, where that names one which others are known to have. Without a checkpoint nodes are
-/// newer than SIT and summaries: of a page that was written since, these still know the block before.
+/// The block in use of a slot, where that names one which others are known to have.
 fn unclaimed(j: &mut Judgement<'_>, owner: Owner, addr: BlockAddr) -> io::Result<Option<BlockAddr>> {
-    if j.image.reckoned {
-        return Ok(None);
-    }
     if j.image.g.in_main(addr) && is_owner_unknown(&mut j.image, addr)? {
         return Ok(None);
     }

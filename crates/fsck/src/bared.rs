@@ -2,12 +2,13 @@
 //! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint without its last
 //! block, nodes behind a lost checkpoint, and the fsync log behind a gap.
 
-use crate::check::{MAX_ROUNDS, Options, RepairError, Report, check, pass, supported};
+use crate::check::{MAX_ROUNDS, RepairError, Report, check, pass, supported};
 use crate::finding::{Altered, Code, Cut};
 use crate::image::Stop;
 use crate::in_force;
 use crate::log_gap::{self, LogGaps};
 use crate::mend::Mend;
+use crate::options::Options;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::Ino;
 use std::collections::HashSet;

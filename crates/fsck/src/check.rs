@@ -12,8 +12,8 @@ use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};
 use crate::lost;
 use crate::lost_names;
-use crate::medium::Medium;
 use crate::mend::{Held, Mend};
+use crate::options::Options;
 use crate::pack;
 use crate::quota;
 use crate::reach::{Verdict, Via};
@@ -31,38 +31,6 @@ use thiserror::Error;
 
 /// Rounds of mending before a repair gives up.
 pub(crate) const MAX_ROUNDS: usize = 16;
-
-/// How to check.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Findings kept; the rest is counted.
-    pub max_findings: usize,
-    /// Whether a volume whose fsyncs lie in an NVRAM is taken as of its last checkpoint, over which a repair keeps
-    /// them to be replayed. Otherwise that is a fatal finding.
-    pub past_nvram: bool,
-    /// Whether a volume without superblocks and checkpoints is looked for where `mkfs` would have laid it out on such a
-    /// device. For a copy alone: something else may have been made of the device.
-    pub guess_layout: bool,
-    /// Whether the newest nodes count where the newest checkpoint is not finished. For a copy alone: power loss leaves
-    /// content that was not written yet.
-    pub past_unfinished: bool,
-}
-
-impl Options {
-    /// A device, as these look at it.
-    fn medium<'d>(&self, dev: &'d dyn BlockDevice) -> Medium<'d> {
-        let medium = Medium::lenient(dev);
-        let medium = if self.past_nvram { medium.of_last_checkpoint() } else { medium };
-        let medium = if self.guess_layout { medium.of_usual_layout() } else { medium };
-        if self.past_unfinished { medium.past_unfinished() } else { medium }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { max_findings: 10_000, past_nvram: false, guess_layout: false, past_unfinished: false }
-    }
-}
 
 /// What a check saw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -294,7 +262,7 @@ pub(crate) struct Ends {
     pub(crate) altered: Altered,
     /// No checkpoint was left, so that the one that it wrote is as nodes say.
     pub(crate) reckoned: bool,
-    /// What the journals said of removed files is lost.
+    /// What the journals said of removed files is lost, and nothing else tells of them.
     pub(crate) journals_lost: bool,
 }
 
@@ -377,7 +345,7 @@ pub(crate) fn pass(
         ..report_of(w.j.findings)
     };
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
-    let (reckoned, journals_lost) = (w.j.image.reckoned, w.j.image.journals_may_be_lost);
+    let (reckoned, journals_lost) = (w.j.image.reckoned, w.j.removed_may_be_back);
     let cuts = w.j.cuts.list;
     Ok((report, Ends { held: w.held, cuts, inodes, altered, reckoned, journals_lost }))
 }

@@ -16,7 +16,7 @@ use crate::superblock;
 use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
 use medfs_format::header_left::{
-    HeaderLeft, any_header, is_torn_header, was_begun_after, was_followed, was_succeeded,
+    BEING_WRITTEN, HeaderLeft, any_header, is_torn_header, was_begun_after, was_followed, was_succeeded,
 };
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
@@ -175,6 +175,9 @@ fn beside_a_broken_one(
                  'medfs get --salvage' brings the files of that one where it is complete otherwise"
             ),
         ),
+        Left::Repair => {
+            (Code::CheckpointPack, format!("{place}: a repair was interrupted when it wrote this pack"))
+        }
         Left::Torn { has_older: true } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }
@@ -336,6 +339,8 @@ enum Left {
         version: u64,
         first_is_blank: bool,
     },
+    /// A repair was writing it.
+    Repair,
     /// A part of the first one, with an older one behind it maybe.
     Torn {
         has_older: bool,
@@ -351,6 +356,7 @@ fn left_of(cache: &Cache<'_>, g: &Geometry, index: usize, than: u64) -> io::Resu
     let first = medium.read(start)?;
     let is_torn = is_torn_header(&first, than) && !medium.is_unreadable(start);
     Ok(match version {
+        _ if first.0.starts_with(BEING_WRITTEN) => Left::Repair,
         Some(version) if is_newer(version, than) || !is_torn => {
             Left::Header { version, first_is_blank: first.0.iter().all(|&byte| byte == 0) }
         }

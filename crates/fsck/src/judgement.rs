@@ -33,6 +33,8 @@ pub(crate) struct Judgement<'d> {
     pub(crate) fix: bool,
     /// Whether what has no name gets one.
     pub(crate) names: bool,
+    /// What journals said is lost, and a file without a name may be one that was removed.
+    pub(crate) removed_may_be_back: bool,
     /// Orphans that a repair frees.
     pub(crate) orphans: HashSet<Ino>,
     pub(crate) supply: Supply,
@@ -81,6 +83,7 @@ impl<'d> Judgement<'d> {
             links: HashMap::new(),
             fix,
             names: mend != Mend::AllButNames,
+            removed_may_be_back: false,
             orphans: HashSet::new(),
             supply: Supply::default(),
             codecs: Codecs::default(),

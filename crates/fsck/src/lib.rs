@@ -64,6 +64,7 @@ mod no_pack;
 mod no_super;
 mod nodes;
 mod old_inode;
+mod options;
 mod own_list;
 mod pack;
 mod placed;
@@ -93,13 +94,14 @@ mod walk;
 mod zone;
 
 pub use bared::{Bared, repair_without_names};
-pub use check::{Counted, Options, Repair, RepairError, Report, check, repair, repair_found};
+pub use check::{Counted, Repair, RepairError, Report, check, repair, repair_found};
 pub use damaged::{Damage, DamagedFile, DamagedFiles, LostFile};
 pub use finding::{Altered, Code, Cut, Finding, Losses, Reverted, Severity};
 pub use log::FsyncLog;
 pub use log_gap::LogGaps;
 pub use no_header::shows_nodes;
 pub use no_super::{begins_at, shows_volume};
+pub use options::Options;
 pub use tools::dump;
 #[cfg(feature = "test-support")]
 pub use tools::inject;

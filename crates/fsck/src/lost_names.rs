@@ -4,6 +4,7 @@
 //! that of a removed file. One whose directory has lost entries, or is lost itself, counts as a file that was named
 //! there.
 
+use crate::damage_found::counted_inodes;
 use crate::walk::Walker;
 use medfs_format::Ino;
 use medfs_format::footer::footer;
@@ -25,6 +26,10 @@ pub(crate) fn take_up(w: &mut Walker<'_, '_>) -> io::Result<()> {
             }
         }
     }
+    // In a repair orphans are not come to.
+    let orphans = if w.fix { w.image.orphans.len() as u32 } else { 0 };
+    let has_all = w.image.journals_may_be_lost && w.space.inodes + orphans >= counted_inodes(w);
+    w.j.removed_may_be_back = w.image.reckoned || has_all;
     w.j.image.take_up_the_rest(&mut w.j.findings)
 }
 
@@ -33,10 +38,10 @@ fn lacks_names(w: &Walker<'_, '_>, dir: Ino) -> bool {
     w.j.cuts.files.contains(&dir) || w.j.doubted.contains(&dir) || w.j.short.contains(&dir)
 }
 
-/// Whether a file without a name was removed, for all that is known: its directory names all that it did, and what the
-/// journals said of it is lost.
+/// Whether a file without a name was removed, for all that is known: what the journals said of it is lost, and its
+/// directory names all that it did, or as many files are named as the checkpoint counts.
 pub(crate) fn may_be_removed(w: &Walker<'_, '_>, dir: Ino) -> bool {
-    (w.image.reckoned || w.image.journals_may_be_lost) && !lacks_names(w, dir)
+    w.removed_may_be_back && !(w.image.reckoned && lacks_names(w, dir))
 }
 
 /// Whether the NAT leads to a directory that no name led to.
