@@ -268,7 +268,8 @@ impl Image<'_> {
         if !self.may_hold_nodes(segno, entry)? && !anywhere {
             return Ok(());
         }
-        let version = self.chain_version();
+        // A checkpoint that is reckoned lies behind all nodes but those of a log that was found.
+        let version = (!self.reckoned || has_found_log(self)).then(|| self.chain_version());
         let (seed, layouts, owners) = (self.inode_seed(), self.layouts(), owners_in(self, segno)?);
         let start = self.g.seg_start(segno);
         let appended =
@@ -286,7 +287,8 @@ impl Image<'_> {
             }
             let (nid, ino) = (f.nid.get(), f.ino.get());
             // What fsync wrote since the checkpoint is of no account here.
-            let since = !(valid && self.may_be_in_use(addr)) && version.belongs(f.cp_ver.get());
+            let since = !(valid && self.may_be_in_use(addr))
+                && version.is_some_and(|version| version.belongs(f.cp_ver.get()));
             if !self.g.is_nid(nid) || !self.g.is_nid(ino) || since || self.nat(nid)?.block_addr.get() == addr
             {
                 continue;
