@@ -236,6 +236,9 @@ fn refuse_to_overwrite(dev: &dyn BlockDevice, args: &MkfsArgs) -> Result<()> {
             "{image} holds an F2FS volume whose superblocks are lost: {} rebuilds them, and --force overwrites all",
             hint(format_args!("medfs fsck --repair --undo FILE {}", quote::path(&args.image)))
         ),
+        None if medfs_fsck::shows_nodes(dev)? => {
+            bail!("{}, and --force overwrites all", target::beginning_lost(&args.image))
+        }
         None => Ok(()),
     }
 }

@@ -374,6 +374,7 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
             damaged::salvage_copies(image),
             hint(format_args!("medfs fsck --repair --undo FILE {}{word}", damaged::map_option()))
         ),
+        None if medfs_fsck::shows_nodes(dev)? => bail!("{}", beginning_lost(image)),
         None if image.is_file() && Content::of(image).is_ok_and(|content| content == Content::Zeros) => {
             bail!(
                 "{path} holds zeros and no F2FS volume: if it had files, 'medfs help damaged' says what to do; {} makes a new one",
@@ -387,6 +388,12 @@ pub(crate) fn explain_no_volume(dev: &dyn BlockDevice, path: &Path) -> Result<()
             None => bail!("{path} holds no F2FS volume; {IS_IT_THE_RIGHT_ONE}"),
         },
     }
+}
+
+/// That nothing but nodes is left of a volume, and what brings its files.
+pub(crate) fn beginning_lost(image: &Path) -> String {
+    let shown = image.display();
+    format!("{shown} holds an F2FS volume whose beginning is lost: {}", damaged::salvage_copies(image))
 }
 
 /// By what an image is compressed that begins like this, as backups of cards are.
@@ -420,7 +427,8 @@ pub(crate) fn instead(dev: &dyn BlockDevice, image: &Path) -> Option<String> {
     let what = medfs_mkfs::probe::find_past_damage(dev)?;
     let holds = format!("{} holds {what}, not an F2FS volume", image.display());
     if !what.contains("partition table") {
-        let is_over = medfs_fsck::shows_volume(dev).unwrap_or(false);
+        let is_over =
+            medfs_fsck::shows_volume(dev).unwrap_or(false) || medfs_fsck::shows_nodes(dev).unwrap_or(false);
         let salvage = damaged::salvage(image);
         return Some(match is_over {
             true => format!(

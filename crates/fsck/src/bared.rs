@@ -11,7 +11,7 @@ use crate::mend::Mend;
 use crate::options::Options;
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::Ino;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 /// What a repair that gives no names came to.
@@ -31,6 +31,8 @@ pub struct Bared {
     pub reckoned: bool,
     /// What the journals said of removed files is lost: one that no directory names may be one of them.
     pub journals_lost: bool,
+    /// Files that no directory names, as they were fsynced behind the lost checkpoint: none of them was removed.
+    pub fsynced: BTreeSet<Ino>,
     /// Blocks in the middle of the fsync log that could not be read: the log was led past them.
     pub log_gaps: Option<LogGaps>,
     /// Files that are not as they were.
@@ -78,6 +80,7 @@ pub fn repair_without_names(
         bared.cuts.extend(ends.cuts);
         bared.reckoned |= ends.reckoned;
         bared.journals_lost |= ends.journals_lost;
+        bared.fsynced.extend(ends.fsynced);
         bared.altered.add(ends.altered);
         if let Some((before, left)) = ends.inodes {
             bared.inodes = Some((bared.inodes.map_or(before, |(before, _)| before), left));

@@ -264,6 +264,8 @@ pub(crate) struct Ends {
     pub(crate) reckoned: bool,
     /// What the journals said of removed files is lost, and nothing else tells of them.
     pub(crate) journals_lost: bool,
+    /// New files that were fsynced behind a lost checkpoint.
+    pub(crate) fsynced: BTreeSet<Ino>,
 }
 
 /// Judges links, logs and NAT; the first free node id.
@@ -347,7 +349,8 @@ pub(crate) fn pass(
     let altered = w.j.anew.altered(w.j.reverted, w.j.short, w.j.doubted);
     let (reckoned, journals_lost) = (w.j.image.reckoned, w.j.removed_may_be_back);
     let cuts = w.j.cuts.list;
-    Ok((report, Ends { held: w.held, cuts, inodes, altered, reckoned, journals_lost }))
+    let fsynced = w.j.image.strays.fsynced;
+    Ok((report, Ends { held: w.held, cuts, inodes, altered, reckoned, journals_lost, fsynced }))
 }
 
 /// The orphans of a list that may be damaged: none of them has links.

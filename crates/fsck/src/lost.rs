@@ -211,7 +211,7 @@ impl Walker<'_, '_> {
         }
         let file = claim.kind != FileKind::Directory;
         // It may have been removed: under its own name, a database would replay an old journal.
-        if file && lost_names::may_be_removed(self, parent) {
+        if file && lost_names::may_be_removed(self, nid, parent) {
             return Ok(Way::Lost);
         }
         Ok(match self.find(parent, &claim.name)? {

@@ -40,8 +40,10 @@ fn lacks_names(w: &Walker<'_, '_>, dir: Ino) -> bool {
 
 /// Whether a file without a name was removed, for all that is known: what the journals said of it is lost, and its
 /// directory names all that it did, or as many files are named as the checkpoint counts.
-pub(crate) fn may_be_removed(w: &Walker<'_, '_>, dir: Ino) -> bool {
-    w.removed_may_be_back && !(w.image.reckoned && lacks_names(w, dir))
+pub(crate) fn may_be_removed(w: &Walker<'_, '_>, ino: Ino, dir: Ino) -> bool {
+    w.removed_may_be_back
+        && !w.image.strays.fsynced.contains(&ino)
+        && !(w.image.reckoned && lacks_names(w, dir))
 }
 
 /// Whether the NAT leads to a directory that no name led to.

@@ -20,8 +20,8 @@ use std::io;
 
 /// Where partitions begin to which `mkfs` aligns zones: at one of these sectors, or as far behind a zone.
 const STARTS: [u64; 2] = [0, 2048];
-/// Blocks from the beginning of the main area on in which nodes are looked for (256 MiB).
-const LOOKED_THROUGH: u32 = 1 << 16;
+/// Blocks from the beginning of the main area on in which nodes are looked for (64 MiB).
+const LOOKED_THROUGH: u32 = 1 << 14;
 /// Nodes that are asked.
 const ASKED: usize = 256;
 /// What speaks for a layout, at least.

@@ -26,7 +26,7 @@ use medfs_format::node::{RawIndirectNode, RawInode, footer};
 use medfs_format::sit::{RawSitEntry, test_bit};
 use medfs_format::summary::{RawSummaryBlock, SUM_TYPE_NODE};
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino, NULL_ADDR, Nid, SegNo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Nodes taken up in one pass.
@@ -48,6 +48,8 @@ pub(crate) struct Strays {
     /// How many of these there are in the last checkpoint, and how many were taken up.
     missing: u32,
     taken_up: u32,
+    /// New files that were fsynced behind a lost checkpoint: no directory names them yet.
+    pub(crate) fsynced: BTreeSet<Ino>,
     /// The newest version of a node that was seen.
     pub(crate) newest: u32,
 }
@@ -153,6 +155,7 @@ impl Image<'_> {
             let is_sound = is_sound && !has_found_log(self);
             if is_sound && is_new_and_fsynced(self, nid, stray.addr)? {
                 self.lead_to(nid, stray)?;
+                self.strays.fsynced.insert(nid);
                 found.entry(nid / nat::ENTRIES_PER_BLOCK as u32).or_default().push(nid);
                 continue;
             }

@@ -5,7 +5,7 @@
 //! anew, and turns flipped bits back. It gives no names: what nothing names is found by its number
 //! ([`crate::Walk::unnamed`]). Then the engine opens the overlay to read.
 
-use medfs::{Clock, MountOptions, Volume};
+use medfs::{Clock, Ino, MountOptions, Volume};
 use medfs_device::{BlockDevice, Cause, Lengthened, Overlay, Temperature, WriteTag, read_block};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::{
@@ -43,8 +43,8 @@ pub struct Salvage {
     pub doubt: Option<String>,
     /// No checkpoint is left: a file may have its inode, and none of its content yet.
     pub reckoned: bool,
-    /// A file that no directory names may have been removed.
-    pub journals_lost: bool,
+    /// Where a file that no directory names may have been removed: those that were not.
+    pub journals_lost: Option<BTreeSet<Ino>>,
     /// What of the fsync log could not be read.
     pub log_gaps: Option<LogGaps>,
     /// Files that are not as they were.
@@ -81,13 +81,14 @@ pub fn open(
     let blocks = whole.block_count();
     let over = Arc::new(Overlay::new(whole, changes));
     leave_nvram(&*over)?;
-    let Bared { before: found, cuts, inodes, unfinished, reckoned, journals_lost, log_gaps, altered, .. } =
-        match repair_without_names(&*over, &Options::default(), progress) {
-            Ok(bared) => bared,
-            Err(RepairError::Io(error)) => return Err(error.into()),
-            // What cannot be repaired can be read all the same.
-            Err(RepairError::Unsupported(_)) => Bared::default(),
-        };
+    let bared = match repair_without_names(&*over, &Options::default(), progress) {
+        Ok(bared) => bared,
+        Err(RepairError::Io(error)) => return Err(error.into()),
+        // What cannot be repaired can be read all the same.
+        Err(RepairError::Unsupported(_)) => Bared::default(),
+    };
+    let journals_lost = bared.journals_lost.then_some(bared.fsynced);
+    let Bared { before: found, cuts, inodes, unfinished, reckoned, log_gaps, altered, .. } = bared;
     if let Some(fatal) = found.findings.iter().find(|f| f.severity == Severity::Fatal) {
         return Err(SalvageError::Hopeless(fatal.message.clone()));
     }

@@ -87,9 +87,9 @@ impl<'v, S> Walk<'v, S> {
     }
 
     /// Tells that a file that no directory names may have been removed: it does not get its own name beside others, as a
-    /// database would replay an old journal.
-    pub fn without_journals(mut self, are_lost: bool) -> Walk<'v, S> {
-        self.has_journals &= !are_lost;
+    /// database would replay an old journal. `but`: those that were not, where that is so.
+    pub fn without_journals(mut self, but: Option<BTreeSet<Ino>>) -> Walk<'v, S> {
+        self.not_removed = but;
         self
     }
 

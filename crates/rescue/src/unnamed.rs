@@ -152,10 +152,8 @@ impl<S: Sink> Walk<'_, S> {
 
     /// Whether a file was removed, for all that is known: the directory that it says it is in names all that it did.
     fn may_be_removed(&self, ino: Ino, dir: Ino) -> bool {
-        !self.has_journals
-            && !self.is_dir(ino)
-            && !self.cuts.contains_key(&dir)
-            && !self.older.contains_key(&dir)
+        let is_known = self.cuts.contains_key(&dir) || self.older.contains_key(&dir) || self.is_dir(ino);
+        !is_known && self.not_removed.as_ref().is_some_and(|known| !known.contains(&ino))
     }
 
     /// An inode, behind the directories that say that they lead to it and were not brought; by itself where

@@ -14,7 +14,7 @@ use crate::sink::{Meta, Settled, Sink};
 use crate::told::{Fault, why_no_target};
 use medfs::{Attr, DirEntry, FileKind, Files, Ino, PastDamage, Piece, Volume};
 use medfs_fsck::Cut;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
 
 /// A walk, and what came of it so far.
@@ -38,8 +38,8 @@ pub struct Walk<'v, S> {
     pub(crate) is_gap_told: bool,
     /// Whether files are as of a checkpoint, where one with a size and no content is one that is all holes.
     pub(crate) has_checkpoint: bool,
-    /// Whether what no directory names was not removed.
-    pub(crate) has_journals: bool,
+    /// Where what no directory names may have been removed: what was not.
+    pub(crate) not_removed: Option<BTreeSet<Ino>>,
     /// The kind of file that the entry in hand says.
     pub(crate) says: Option<FileKind>,
 }
@@ -95,7 +95,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             homes,
             is_gap_told,
             has_checkpoint,
-            has_journals: true,
+            not_removed: None,
             says,
         }
     }

@@ -19,6 +19,7 @@ mod fields;
 mod interrupted;
 mod junk;
 mod kinds;
+mod lost_newest;
 mod medium;
 mod one_bit;
 mod placed;
