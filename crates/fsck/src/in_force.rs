@@ -152,10 +152,23 @@ fn beside_a_broken_one(
         findings.add(code, text);
         return Ok(half);
     }
+    let (code, text) = what_it_means(cache, g, &usable, index, place)?;
+    findings.add(code, text);
+    Ok(Usable { outdated: code == Code::CheckpointOlder, ..usable })
+}
+
+/// What the damage of the pack `index` beside a usable one says of the volume.
+fn what_it_means(
+    cache: &Cache<'_>,
+    g: &Geometry,
+    usable: &Usable,
+    index: usize,
+    place: String,
+) -> io::Result<(Code, String)> {
     let version = usable.version;
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
     let only = "only fsynced data is there";
-    let (code, text) = match left_of(cache, g, index, version)? {
+    Ok(match left_of(cache, g, index, version)? {
         _ if asked(cache, g, &usable.pack, was_succeeded)? => (
             Code::CheckpointOlder,
             format!(
@@ -207,9 +220,7 @@ fn beside_a_broken_one(
             Code::CheckpointPack,
             format!("{place}; {as_of}: neither header is left to tell whether it was an older one"),
         ),
-    };
-    findings.add(code, text);
-    Ok(Usable { outdated: code == Code::CheckpointOlder, ..usable })
+    })
 }
 
 /// The pack that counts of two that are whole: the older one may be so by its first header alone, as the write

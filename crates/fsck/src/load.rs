@@ -54,8 +54,8 @@ impl Fixed {
         Ok(image)
     }
 
-    /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost, or all are. Where the logs
-    /// of a new one find no room, it is as of the older one.
+    /// The volume as its newest nodes say, where a checkpoint behind that of `older` is lost, or all are. Where the
+    /// logs of a new one find no room, it is as of the older one.
     fn past_pack<'d>(
         mut self,
         mut cache: Cache<'d>,

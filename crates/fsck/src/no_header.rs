@@ -48,8 +48,8 @@ pub fn shows_nodes(dev: &dyn BlockDevice) -> io::Result<bool> {
     Ok(usual(&Medium::lenient(dev))?.is_some())
 }
 
-/// How much speaks for a layout: nodes that are followed by the block that they name, and those that the NAT or a summary
-/// names.
+/// How much speaks for a layout: nodes that are followed by the block that they name, and those that the NAT or a
+/// summary names.
 fn what_speaks_for(medium: &Medium<'_>, g: &Geometry) -> io::Result<usize> {
     let mut cache = Cache::new(medium.again());
     let (mut nodes, mut speaks) = (0, 0);

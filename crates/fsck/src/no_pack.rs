@@ -155,8 +155,8 @@ pub(crate) fn newest_known(image: &Image<'_>) -> u32 {
     image.checkpoint().checkpoint_ver.get() as u32
 }
 
-/// Lets the checkpoint that is reckoned be newer than all nodes that were found: what was written before the repair counts
-/// for less than what comes after it.
+/// Lets the checkpoint that is reckoned be newer than all nodes that were found: what was written before the repair
+/// counts for less than what comes after it.
 pub(crate) fn raise_version(image: &mut Image<'_>) {
     let mut header = image.checkpoint();
     let known = header.checkpoint_ver.get();

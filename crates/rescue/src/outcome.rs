@@ -144,6 +144,14 @@ impl Outcome {
         paths.len() as u64 + self.more_failures
     }
 
+    /// The same without what is told of the volume as a whole.
+    pub fn failed_of_files(&self) -> u64 {
+        let is_of_volume = |failure: &&Failure| failure.ino.is_none() && failure.path == b"/";
+        let of_volume = self.failures.iter().filter(is_of_volume).count();
+        let of_root = self.failures.iter().any(|failure| !is_of_volume(&failure) && failure.path == b"/");
+        self.failed() - u64::from(of_volume > 0 && !of_root)
+    }
+
     /// How many files and directories were brought whole.
     pub fn whole(&self) -> u64 {
         (self.files + self.directories).saturating_sub(self.flawed)

@@ -86,8 +86,8 @@ impl<'v, S> Walk<'v, S> {
         self
     }
 
-    /// Tells that a file that no directory names may have been removed: it does not get its own name beside others, as a
-    /// database would replay an old journal. `but`: those that were not, where that is so.
+    /// Tells that a file that no directory names may have been removed: it does not get its own name beside others, as
+    /// a database would replay an old journal. `but`: those that were not, where that is so.
     pub fn without_journals(mut self, but: Option<BTreeSet<Ino>>) -> Walk<'v, S> {
         self.not_removed = but;
         self

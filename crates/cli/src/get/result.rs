@@ -156,8 +156,8 @@ fn tell_failures(args: &GetArgs, outcome: &Outcome) {
     if outcome.more_failures > 0 {
         errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
     }
-    if outcome.failed() > 0 && (args.recursive || args.salvage) {
-        let failed = words::count(outcome.failed(), "file or directory");
+    if outcome.failed_of_files() > 0 && (args.recursive || args.salvage) {
+        let failed = words::count(outcome.failed_of_files(), "file or directory");
         let whole = match outcome.whole() {
             0 => "nothing was copied completely".to_owned(),
             whole => format!("{} copied whole", words::count(whole, "file or directory")),

@@ -37,8 +37,8 @@ fn who_asks_for_nothing_or_for_help_gets_it() {
 fn what_a_finding_means_is_told_by_its_number() {
     let all = output(&["help", "findings"], &[]);
     let one = output(&["help", "findings", "F0217"], &[]);
-    assert!(one.starts_with("F0217  error    The pack of a later checkpoint is lost"), "{one}");
-    assert!(all.contains("  F0217  error    The pack of a later checkpoint is lost"), "{all}");
+    assert!(one.starts_with("F0217  error    The newest checkpoint is lost"), "{one}");
+    assert!(all.contains("  F0217  error    The newest checkpoint is lost"), "{all}");
     assert_eq!(output(&["help", "findings", "217"], &[]), one);
     let text = error(2, medfs().args(["help", "findings", "F9999"]));
     assert_eq!(text, "medfs help: no finding has the number 'F9999': 'medfs help findings' lists all\n");

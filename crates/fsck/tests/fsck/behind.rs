@@ -469,3 +469,61 @@ fn files_are_found_where_the_beginning_of_the_volume_is_lost() {
         assert!(!medfs_fsck::shows_nodes(&zeroed(&crashed, 0..crashed.block_count())).expect("memory"));
     }
 }
+
+/// A longer pack was at the place of the newest one, and its last header is behind that.
+#[test]
+fn a_header_of_an_earlier_pack_behind_the_newest_hides_no_loss() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        for names in [["a1", "a2"], ["b1", "b2"]] {
+            let v = opened(dev.clone());
+            fsync_new(&v, &names);
+            v.close().expect("closed");
+        }
+        let v = opened(dev.clone());
+        let all = ["a1", "a2", "b1", "b2", "c1", "d1"];
+        for name in &all[4..] {
+            fsync_new(&v, &[name]);
+            v.sync().expect("a checkpoint");
+        }
+        let crashed = dev.snapshot();
+        drop(v);
+        for damage in [Block([0x5A; 4096]), Block::ZERO] {
+            let dev = crashed.snapshot();
+            for header in headers_of_newest(&crashed) {
+                dev.write(header, &[&damage], META).expect("memory");
+            }
+            assert!(checked(&dev).has(Code::CheckpointOlder), "with {features:?}");
+            salvaged_and_repaired(&dev, |v, who| {
+                has_files(v, &all).unwrap_or_else(|e| panic!("{who}: {e}"));
+            });
+        }
+    }
+}
+
+/// A database would replay a journal that was removed.
+#[test]
+fn a_removed_file_does_not_come_back_under_its_own_name() {
+    for features in ["", DELTAS] {
+        let dev = Arc::new(formatted(128, features).snapshot());
+        let v = opened(dev.clone());
+        fsync_new(&v, &["db", "db-journal"]);
+        v.close().expect("closed");
+        let v = opened(dev.clone());
+        fsync_change(&v, "db", b"then");
+        v.unlink(v.root(), b"db-journal").expect("unlink");
+        v.close().expect("closed");
+        drop(v);
+        let [first, last] = headers_of_newest(&dev);
+        for lost in [vec![first, last], vec![first + 1], packs(&dev).collect()] {
+            salvaged_and_repaired(&zeroed(&dev, lost.clone()), |v, who| {
+                let what = format!("{who}: {} blocks lost, with {features:?}", lost.len());
+                let ino = v.lookup(v.root(), b"db").unwrap_or_else(|e| panic!("{what}: {e}")).ino;
+                let mut read = vec![0; 4];
+                v.read(ino, 5000, &mut read).expect("read");
+                assert_eq!(read, b"then", "{what}");
+                assert!(v.lookup(v.root(), b"db-journal").is_err(), "{what}");
+            });
+        }
+    }
+}

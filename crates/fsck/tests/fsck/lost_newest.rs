@@ -1,5 +1,5 @@
-//! The newest checkpoint lost, repaired and worked on, again and again: what was there at that checkpoint is there after
-//! each repair, and what was written before a repair never takes the place of what came after it.
+//! The newest checkpoint lost, repaired and worked on, again and again: what was there at that checkpoint is there
+//! after each repair, and what was written before a repair never takes the place of what came after it.
 //!
 //! The default run takes some histories; `MEDFS_CASES` asks for more, `MEDFS_SEED` for others.
 
