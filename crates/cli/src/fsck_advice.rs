@@ -40,11 +40,12 @@ fn copies_what_is_left(image: &Path) -> String {
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let (name, map) = (quote::path(image), damaged::map_option());
-    // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint and past
-    // what the fsync log lacks.
-    let leads_to_all = ![Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept]
-        .iter()
-        .any(|code| report.has(*code));
+    // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint, past what
+    // the fsync log lacks, and to files without a name.
+    let losses = &report.losses;
+    let has_names = losses.nameless + losses.renamed + losses.rebuilt + losses.remade == 0;
+    let past_names = [Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept];
+    let leads_to_all = has_names && !past_names.iter().any(|code| report.has(*code));
     let copy = match !is_fatal && leads_to_all && opens(image) {
         true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),
         false => damaged::salvage(image),

@@ -161,8 +161,7 @@ pub(crate) fn raise_version(image: &mut Image<'_>) {
     let mut header = image.checkpoint();
     let known = header.checkpoint_ver.get();
     // Footers have the lower half of the number.
-    let ahead = image.strays.newest.wrapping_sub(known as u32);
-    let ahead = if ahead > u32::MAX / 2 { 0 } else { ahead };
+    let ahead = image.strays.newest.saturating_sub(known as u32);
     header.checkpoint_ver = known.saturating_add(u64::from(ahead.saturating_add(VERSION_GAP))).into();
     set_header(image, header);
 }

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::model::{Id, Inode, PAGE, ROOT};
-use crate::observe::{compare_attributes, compare_inode};
+use crate::observe::{compare, compare_attributes, compare_inode};
 use medfs_format::BLOCKS_PER_SEG;
 
 /// Whether power loss during the newest checkpoint leaves a volume like that: sectors of its first header are missing,
 /// or its last one is, and nothing was fsynced behind it, or that is lost too.
-fn seems_unfinished(targets: &[Target], hits: &[(Target, Damage)]) -> bool {
+fn seems_unfinished(targets: &[Target], hits: &[(Target, Damage)], has_log: bool) -> bool {
     let is_first = |t: &Target| t.part == Part::Pack(true) && t.block.is_multiple_of(BLOCKS_PER_SEG.into());
     let last = targets.iter().rfind(|t| t.part == Part::Pack(true));
     let is_torn = |damage| matches!(damage, Damage::Torn | Damage::TornOlder);
     let has_lost = |of: &dyn Fn(&Target) -> bool| hits.iter().any(|(target, _)| of(target));
     hits.iter().any(|(target, damage)| is_first(target) && is_torn(*damage))
         || has_lost(&|target| Some(target) == last)
-            && (has_lost(&|target| target.part == Part::Log) || targets.iter().all(|t| t.part != Part::Log))
+            && (!has_log || has_lost(&|target| target.part == Part::Log))
 }
 
 impl Volume {
@@ -28,7 +28,8 @@ impl Volume {
         }
         if hits.iter().any(|(t, _)| t.part == Part::Pack(true)) {
             allowed.push(&self.at_checkpoint);
-            if seems_unfinished(&self.targets, hits) {
+            let has_log = compare(&self.shown, &self.at_checkpoint).is_err();
+            if seems_unfinished(&self.targets, hits, has_log) {
                 allowed.extend(&self.by_other_pack);
             }
         }
