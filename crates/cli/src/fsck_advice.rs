@@ -40,8 +40,8 @@ fn copies_what_is_left(image: &Path) -> String {
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let (name, map) = (quote::path(image), damaged::map_option());
-    // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint, past what
-    // the fsync log lacks, and to files without a name.
+    // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint, past
+    // what the fsync log lacks, and to files without a name.
     let losses = &report.losses;
     let has_names = losses.nameless + losses.renamed + losses.rebuilt + losses.remade == 0;
     let past_names = [Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept];

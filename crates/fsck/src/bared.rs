@@ -1,6 +1,6 @@
 //! A copy of a damaged volume made readable, for whoever brings files off it: all is mended that leads to inodes, and
-//! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint without its last
-//! block, nodes behind a lost checkpoint, and the fsync log behind a gap.
+//! nothing gets a name. What a repair of the volume itself leaves behind counts too: a checkpoint that is not finished,
+//! the fsync log behind a gap, and a volume whose beginning is lost.
 
 use crate::check::{MAX_ROUNDS, RepairError, Report, check, pass, supported};
 use crate::finding::{Altered, Code, Cut};

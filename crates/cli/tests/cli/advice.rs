@@ -103,7 +103,7 @@ fn a_check_past_a_map_does_not_take_zeros_for_content_and_a_repair_writes_the_ma
     assert!(text.contains("F1101") && text.contains("cannot be read"), "{text}");
     let option = format!("--map {} ", map.display());
     assert!(text.contains(&format!("medfs fsck --repair --undo FILE {option}")), "{text}");
-    assert!(text.contains(&format!("medfs get -r {option}")), "{text}");
+    assert!(text.contains(&format!("medfs get --salvage {option}")), "{text}");
     assert!(fs::read(s.image()).unwrap() == before);
     let mut salvage = medfs();
     salvage.args(["get", "--salvage", "--map"]).arg(&map).arg(s.image()).arg(s.path("out"));
