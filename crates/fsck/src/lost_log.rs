@@ -9,6 +9,7 @@
 //! NAT leads to a node of that version, or an inode of it was not written by an fsync.
 //! Memory: an entry for each node of the newest version, [`MOST_NODES`] at most; of more nothing is taken.
 
+use crate::cache::is_erased;
 use crate::finding::Findings;
 use crate::image::Image;
 use crate::log;
@@ -61,9 +62,10 @@ fn newest_links(image: &mut Image<'_>) -> io::Result<Links> {
     for segno in 0..image.g.segment_count_main {
         let entry = image.sit(segno)?;
         let (start, is_free) = (image.g.seg_start(segno), entry.valid_map.iter().all(|&byte| byte == 0));
-        // A log fills a free segment from its start, where an earlier crash may have left other nodes.
+        // A log fills a free segment from its start, where an earlier crash may have left other nodes. What a
+        // checkpoint has freed of them may have been discarded.
         let may_hold = match is_free {
-            true => link(image, start)?.is_some(),
+            true => link(image, start)?.is_some() || is_erased(image.cache.get(start)?),
             false => image.may_hold_nodes(segno, &entry)?,
         };
         for addr in (start..start + BLOCKS_PER_SEG).filter(|_| may_hold) {

@@ -5,7 +5,9 @@
 use medfs::{Files, ManualClock, MountOptions, NewFile, Timestamp, Volume};
 use medfs_device::crash::{CrashPlan, RecordingDevice};
 use medfs_device::{BlockDevice, Cause, MemDevice, Temperature, WriteTag, read_block};
+use medfs_format::checkpoint::RawCheckpoint;
 use medfs_format::node::{Advise, FileKind, RawInode};
+use medfs_format::superblock::RawSuperblock;
 use medfs_format::{BLOCK_SIZE, Block};
 use medfs_fsck::dump::{Dump, Value};
 use medfs_fsck::inject::{self, Target};
@@ -17,6 +19,8 @@ use std::sync::Arc;
 
 const META: WriteTag = WriteTag::new(Cause::Meta, Temperature::Cold);
 const FILES: u32 = 300;
+/// What is found of a volume that is broken ([`broken`]).
+const IN_BROKEN: [Code; 3] = [Code::NatUnreachable, Code::Address, Code::SuperblockCopy];
 
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |v| v.parse().expect("a number"))
@@ -98,38 +102,81 @@ fn broken(features: &str) -> MemDevice {
     dev
 }
 
-fn any_crash_ends_alike(features: &str) {
+/// A volume whose newest checkpoint is lost, with a file that was fsynced behind it.
+fn without_newest(features: &str) -> MemDevice {
+    let dev = Arc::new(formatted(64, features).snapshot());
+    let write = |v: &Volume, name: &str, content: &[u8]| {
+        let new = NewFile { kind: FileKind::Regular, perm: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        let ino = v.create(v.root(), name.as_bytes(), &new).expect("create").ino;
+        v.write(ino, 0, content).expect("write");
+        v.release(ino, 1);
+        ino
+    };
+    for turn in 0..3 {
+        let v = open(dev.clone());
+        for i in 0..FILES / 6 {
+            write(&v, &format!("{i} of turn {turn}"), &vec![turn; BLOCK_SIZE * 3]);
+            if turn > 0 {
+                v.unlink(v.root(), format!("{i} of turn {}", turn - 1).as_bytes()).expect("unlink");
+            }
+        }
+        v.close().expect("closed");
+    }
+    let v = open(dev.clone());
+    write(&v, "last", &[9; BLOCK_SIZE]);
+    v.checkpoint().expect("checkpoint");
+    let synced = write(&v, "synced", b"since the checkpoint");
+    v.fsync(synced, false).expect("fsync");
+    let dev = dev.snapshot(); // the power goes
+    let g = RawSuperblock::in_block(&read_block(&dev, 0).unwrap()).validate().unwrap();
+    let header = |pack: usize| read_block(&dev, g.cp_pack(pack).into()).unwrap();
+    let version = |pack| RawCheckpoint::in_block(&header(pack)).checkpoint_ver.get();
+    let newest = usize::from(version(1) > version(0));
+    let blocks = RawCheckpoint::in_block(&header(newest)).cp_pack_total_block_count.get();
+    for at in [0, blocks - 1] {
+        dev.write((g.cp_pack(newest) + at).into(), &[&Block::ZERO], META).unwrap();
+    }
+    dev
+}
+
+fn any_crash_ends_alike(broken: &MemDevice, codes: &[Code]) {
     let seed = variable("MEDFS_SEED", 1);
     let states = variable("MEDFS_STATES", 60) as usize;
     println!("MEDFS_SEED={seed} MEDFS_STATES={states}");
-    let broken = broken(features);
-    let recorder = RecordingDevice::new(&broken);
+    let recorder = RecordingDevice::new(broken);
     let before = mend(&recorder);
-    for code in [Code::NatUnreachable, Code::Address, Code::SuperblockCopy] {
+    for &code in codes {
         assert!(before.has(code), "{code:?}: {:?}", before.findings);
     }
-    assert_eq!(before.log_to_replay.inodes, 1);
+    let log = before.log_to_replay.inodes;
+    assert!(log == 1 || codes == [Code::CheckpointOlder]);
     let whole = observed(&recorder.snapshot());
     let recording = recorder.recording();
     let plan = CrashPlan { exhaustive: 8, samples: 2, seed, ..CrashPlan::default() };
     let count = recording.states(&plan).count();
-    assert!(count > 100, "only {count} crash states");
+    assert!(count > 40, "only {count} crash states");
     let each = count.div_ceil(states).max(1);
     for state in recording.states(&plan).skip(seed as usize % each).step_by(each) {
         let dev = state.device();
         assert!(check(&dev, &Options::default(), &mut |_| {}).is_ok());
-        let log = mend(&dev).log_to_replay.inodes;
-        assert_eq!(log, 1, "seed {seed}, {state:?}");
+        assert_eq!(mend(&dev).log_to_replay.inodes, log, "seed {seed}, {state:?}");
         compare(&whole, &observed(&dev)).unwrap_or_else(|e| panic!("seed {seed}, {state:?}: {e}"));
     }
 }
 
 #[test]
 fn on_a_plain_volume() {
-    any_crash_ends_alike(FEATURE_SETS[0]);
+    any_crash_ends_alike(&broken(FEATURE_SETS[0]), &IN_BROKEN);
 }
 
 #[test]
 fn on_a_volume_with_checksums_and_deltas() {
-    any_crash_ends_alike(DELTAS);
+    any_crash_ends_alike(&broken(DELTAS), &IN_BROKEN);
+}
+
+#[test]
+fn on_volumes_whose_newest_checkpoint_is_lost() {
+    for features in ["", DELTAS] {
+        any_crash_ends_alike(&without_newest(features), &[Code::CheckpointOlder]);
+    }
 }
