@@ -217,14 +217,36 @@ pub fn was_begun_after<E>(
     crc: u32,
     read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
 ) -> Result<bool, E> {
-    let chain = ChainVersion::of(header, crc);
+    Ok(begun_after(g, header, crc, read)? != Some(false))
+}
+
+/// The same, where none of that is lost: a later checkpoint was begun.
+pub fn was_surely_begun_after<E>(
+    g: &Geometry,
+    header: &RawCheckpoint,
+    crc: u32,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<bool, E> {
+    Ok(begun_after(g, header, crc, read)? == Some(true))
+}
+
+/// Whether a later checkpoint was begun; `None` where what tells it is lost.
+fn begun_after<E>(
+    g: &Geometry,
+    header: &RawCheckpoint,
+    crc: u32,
+    read: &mut dyn FnMut(BlockAddr) -> Result<Option<Box<Block>>, E>,
+) -> Result<Option<bool>, E> {
+    let (chain, mut begun) = (ChainVersion::of(header, crc), Some(false));
     for start in starts(g, header) {
         let written = Written::from(start, chain, g, read)?;
-        if !written.is_whole || !written.ends_with_fsync {
-            return Ok(true);
+        if !written.is_whole {
+            begun = None;
+        } else if !written.ends_with_fsync {
+            return Ok(Some(true));
         }
     }
-    Ok(false)
+    Ok(begun)
 }
 
 /// Whether a checkpoint behind that of a header with this checksum was complete: in a log of nodes, behind those that

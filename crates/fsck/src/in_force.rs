@@ -17,6 +17,7 @@ use medfs_device::BlockDevice;
 use medfs_format::checkpoint::{RawCheckpoint, verify_checksum};
 use medfs_format::header_left::{
     BEING_WRITTEN, HeaderLeft, any_header, is_torn_header, was_begun_after, was_followed, was_succeeded,
+    was_surely_begun_after,
 };
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Geometry};
 use std::io;
@@ -168,6 +169,11 @@ fn what_it_means(
     let version = usable.version;
     let as_of = format!("the volume is as of checkpoint {version} of the other pack");
     let only = "only fsynced data is there";
+    let may_be_older = || {
+        let text =
+            format!("{place}; checkpoint {version} of the other pack may be older than that one: {AS_NODES}");
+        (Code::CheckpointOlder, text)
+    };
     Ok(match left_of(cache, g, index, version)? {
         _ if asked(cache, g, &usable.pack, was_succeeded)? => (
             Code::CheckpointOlder,
@@ -200,12 +206,8 @@ fn what_it_means(
                 "{place}, as power loss during a checkpoint leaves it; {as_of}, and of all later changes, {only}"
             ),
         ),
-        _ if asked(cache, g, &usable.pack, was_begun_after)? => {
-            let text = format!(
-                "{place}; checkpoint {version} of the other pack may be older than that one: {AS_NODES}"
-            );
-            (Code::CheckpointOlder, text)
-        }
+        Left::Nothing if asked(cache, g, &usable.pack, was_begun_after)? => may_be_older(),
+        Left::Header { .. } if asked(cache, g, &usable.pack, was_surely_begun_after)? => may_be_older(),
         Left::Header { first_is_blank: false, .. } => {
             (Code::CheckpointTorn, format!("{place}, as power loss during a checkpoint leaves it"))
         }

@@ -13,7 +13,8 @@ use crate::segment::{self, CurSeg, Fill, sum_type};
 use medfs_device::{Cause, Temperature, WriteTag};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint, flipped_bit, verify_checksum};
 use medfs_format::header_left::{
-    BEYOND_LOST, HeaderLeft, MOST_VERSIONS_AHEAD, is_torn_header, was_begun_after, was_succeeded,
+    BEYOND_LOST, HeaderLeft, MOST_VERSIONS_AHEAD, any_header, is_torn_header, was_begun_after, was_succeeded,
+    was_surely_begun_after,
 };
 use medfs_format::node::footer;
 use medfs_format::summary::{JOURNAL_SIZE, Log, RawJournal, RawSummary, RawSummaryBlock};
@@ -225,7 +226,13 @@ fn beside_a_broken_one(io: &Io, geo: &Geometry, pack: Pack) -> Result<Pack> {
         );
     }
     let mut read = readable(io);
-    let is_lost = !is_torn && ahead == 0 && was_begun_after(geo, &pack.header, pack.crc, &mut read)?;
+    // The header of an earlier pack may be left behind the one that is lost.
+    let is_lost = !is_torn
+        && ahead == 0
+        && match any_header(geo, 1 - pack.pack, &mut read)? {
+            Some(_) => was_surely_begun_after(geo, &pack.header, pack.crc, &mut read)?,
+            None => was_begun_after(geo, &pack.header, pack.crc, &mut read)?,
+        };
     let destroyed = is_lost || was_succeeded(geo, &pack.header, pack.crc, &mut read)?;
     let older = destroyed.then(|| {
         let number = 2 - pack.pack;
