@@ -63,6 +63,15 @@ fn headers_of_newest(dev: &MemDevice) -> [u64; 2] {
     [start, start + head(pack).1 - 1]
 }
 
+/// A copy with this in the place of the newest pack's headers.
+fn without_newest(dev: &MemDevice, damage: &Block) -> MemDevice {
+    let copy = dev.snapshot();
+    for header in headers_of_newest(dev) {
+        copy.write(header, &[damage], META).expect("memory");
+    }
+    copy
+}
+
 #[test]
 fn a_newest_checkpoint_without_headers_is_told_by_the_nodes_behind_it() {
     for features in ["", DELTAS] {
@@ -80,10 +89,7 @@ fn a_newest_checkpoint_without_headers_is_told_by_the_nodes_behind_it() {
         let crashed = dev.snapshot();
         drop(v);
         for damage in [Block([0x5A; 4096]), Block::ZERO] {
-            let dev = crashed.snapshot();
-            for header in headers_of_newest(&crashed) {
-                dev.write(header, &[&damage], META).expect("memory");
-            }
+            let dev = without_newest(&crashed, &damage);
             let found = checked(&dev);
             assert!(found.has(Code::CheckpointOlder) && found.asks_for_repair(), "{:?}", found.findings);
             let v = Volume::open(
@@ -489,10 +495,7 @@ fn a_header_of_an_earlier_pack_behind_the_newest_hides_no_loss() {
         let crashed = dev.snapshot();
         drop(v);
         for damage in [Block([0x5A; 4096]), Block::ZERO] {
-            let dev = crashed.snapshot();
-            for header in headers_of_newest(&crashed) {
-                dev.write(header, &[&damage], META).expect("memory");
-            }
+            let dev = without_newest(&crashed, &damage);
             assert!(checked(&dev).has(Code::CheckpointOlder), "with {features:?}");
             salvaged_and_repaired(&dev, |v, who| {
                 has_files(v, &all).unwrap_or_else(|e| panic!("{who}: {e}"));
