@@ -460,7 +460,7 @@ fn mend_before_walk(image: &mut Image<'_>) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
+fn mend_superblocks(image: &Image<'_>) -> io::Result<()> {
     let medium = &image.cache.medium;
     let tag = WriteTag::new(Cause::Meta, Temperature::Cold);
     for &copy in &image.bad_copies {

@@ -51,7 +51,7 @@ fn read_only(dev: &MemDevice) -> Volume {
 }
 
 /// The blocks of the newest pack's two headers.
-fn headers_of_newest(dev: &MemDevice) -> [u64; 2] {
+pub(crate) fn headers_of_newest(dev: &MemDevice) -> [u64; 2] {
     let g = geometry(dev);
     let head = |pack: usize| {
         let block = read_block(dev, g.cp_pack(pack).into()).expect("memory");
@@ -64,7 +64,7 @@ fn headers_of_newest(dev: &MemDevice) -> [u64; 2] {
 }
 
 /// A copy with this in the place of the newest pack's headers.
-fn without_newest(dev: &MemDevice, damage: &Block) -> MemDevice {
+pub(crate) fn without_newest(dev: &MemDevice, damage: &Block) -> MemDevice {
     let copy = dev.snapshot();
     for header in headers_of_newest(dev) {
         copy.write(header, &[damage], META).expect("memory");

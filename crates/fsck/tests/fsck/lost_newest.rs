@@ -3,12 +3,11 @@
 //!
 //! The default run takes some histories; `MEDFS_CASES` asks for more, `MEDFS_SEED` for others.
 
+use crate::behind::headers_of_newest;
 use crate::common::META;
 use crate::medium::{checked, opened};
 use medfs::{FileKind, Files, NewFile, RenameFlags, SetAttr, Volume};
-use medfs_device::{BlockDevice, MemDevice, read_block};
-use medfs_format::checkpoint::RawCheckpoint;
-use medfs_format::superblock::RawSuperblock;
+use medfs_device::{BlockDevice, MemDevice};
 use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block};
 use medfs_fsck::{Code, Options, repair, repair_without_names};
 use medfs_testkit::fuzz::{sample_seed, variable};
@@ -100,20 +99,13 @@ fn differs(v: &Volume, wanted: &Wanted) -> Vec<String> {
 
 /// Loses the newest pack: its headers, or all of it.
 fn lose_newest(dev: &MemDevice, rng: &mut Random) -> &'static str {
-    let g = RawSuperblock::in_block(&read_block(dev, 0).expect("memory")).validate().expect("a volume");
-    let header = |pack: usize| {
-        let block = read_block(dev, g.cp_pack(pack).into()).expect("memory");
-        let cp = RawCheckpoint::in_block(&block);
-        (cp.checkpoint_ver.get(), cp.cp_pack_total_block_count.get())
-    };
-    let newest = usize::from(header(1).0 > header(0).0);
-    let (start, last) = (g.cp_pack(newest), g.cp_pack(newest) + header(newest).1 - 1);
+    let [start, last] = headers_of_newest(dev);
     let mut junk = Block([0; BLOCK_SIZE]);
     rng.fill(&mut junk.0[..]);
     let (with, how) = if rng.random() { (Block::ZERO, "zeros") } else { (junk, "junk") };
-    let blocks: Vec<u32> =
-        if rng.random() { vec![start, last] } else { (start..start + BLOCKS_PER_SEG).collect() };
-    blocks.into_iter().for_each(|addr| dev.write(addr.into(), &[&with], META).expect("memory"));
+    let end = start + u64::from(BLOCKS_PER_SEG);
+    let blocks: Vec<u64> = if rng.random() { vec![start, last] } else { (start..end).collect() };
+    blocks.into_iter().for_each(|addr| dev.write(addr, &[&with], META).expect("memory"));
     how
 }
 
