@@ -4,8 +4,10 @@
 use super::told::Told;
 use super::*;
 use crate::fuzz::variable;
-use crate::images::FsckF2fs;
+use crate::images::{FsckF2fs, save};
 use crate::subject::Check;
+use std::io;
+use std::path::Path;
 
 /// Bytes that a device writes as one.
 const SECTOR: usize = 512;
@@ -20,6 +22,15 @@ pub fn left_of(dev: &FaultDevice<MemDevice>, hits: &[(Target, Damage)]) -> MemDe
         left.write(block, &[&Block::ZERO], META).expect("memory");
     }
     left
+}
+
+/// Keeps an image of a volume in the folder `MEDFS_KEEP`, where there is one: the last case's is left there.
+fn kept(dev: &FaultDevice<MemDevice>, hits: &[(Target, Damage)], name: &str) -> io::Result<()> {
+    let Some(folder) = std::env::var_os("MEDFS_KEEP") else { return Ok(()) };
+    let path = Path::new(&folder).join(name).with_extension("img");
+    std::fs::remove_file(&path)
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    save(&left_of(dev, hits), &path)
 }
 
 impl Volume {
@@ -55,7 +66,9 @@ impl Volume {
         hits: &[(Target, Damage)],
         dev: &Arc<FaultDevice<MemDevice>>,
     ) -> Result<(), Failure> {
+        kept(dev, hits, "before").expect("MEDFS_KEEP is a folder");
         let done = guarded(|| Self::repaired(dev, &self.torn(hits)).map_err(|f| f.to_string()));
+        kept(dev, hits, "after").expect("MEDFS_KEEP is a folder");
         let (found, told) = match done {
             Ok(done) => done,
             Err(e) if e.starts_with("panicked") => return fail("panic", e),

@@ -242,24 +242,26 @@ fn groups_of_any_damage_that_once_cost_files() {
         ("crash-rename", 190000338),
         ("deltas, worked on, crashed", 313000074), // a lost directory's number became lost+found's
         ("crash-rename", 313000285),               // one header of the older pack: it counted as the newest
+        // Lost journals and root: the older root names a removed file, which counted for a new one that it does not.
+        ("crash-rename", 314000015),
+        ("tree-compressed", 410000103), // a lost inode that only a lost block of the NAT led to was not told
+        // fsck.f2fs counts quotas anew, and wrote to a segment of another type.
+        ("tree-features", 410000363),
+        ("tree-features", 410000614),
+        ("tree-features", 420000282),
+        ("tree-no-inline", 410000904), // an older sector gave a device the nodes of a file
     ];
     strike_known(&known, &Damage::ALL);
 }
 
 #[test]
-#[ignore = "zeros for a summary and another node's sector: whose the blocks are; a lost summary, inode, header and mark of an fsync: its times; \
-    lost journals and root: an older root names a removed file, which counts for one that is there; of trees of the kernel \
-    up to five faults at once: a lost file that is not told, a type of a segment, a node in two files"]
+#[ignore = "four and five faults at once: whose blocks those of a zeroed summary are; the times of a file of which an inode, a header \
+    and the mark of an fsync are lost; an inode that begins as another one, where both journals are lost"]
 fn groups_that_still_cost_files() {
     let known = [
         ("deltas, worked on, crashed", 210000592),
         ("crash-roll-forward", 312000739),
-        ("crash-rename", 314000015),
         ("crash-rename", 410000695),
-        ("tree-compressed", 410000103),
-        ("tree-features", 410000363),
-        ("tree-features", 410000614),
-        ("tree-no-inline", 410000904),
     ];
     strike_known(&known, &Damage::ALL);
 }
@@ -510,10 +512,6 @@ fn strike_several(volume: &Volume, seeds: Range<u64>, tally: &Mutex<Tally>) {
     by_all_processors(seeds, |case| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(case);
         let hits = several(volume, Damage::first(variable("MEDFS_KINDS")), &mut rng);
-        if let Ok(path) = std::env::var("MEDFS_KEEP") {
-            let damaged = volume.damaged(&hits, &mut rng.clone());
-            medfs_testkit::images::save(damaged.inner(), path.as_ref()).expect("it is kept");
-        }
         let went = volume.strike(&hits, &mut rng);
         tally.lock().expect("no thread panics").count(volume, &hits, went, case);
     });
