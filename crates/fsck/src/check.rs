@@ -323,7 +323,7 @@ pub(crate) fn pass(
     let free_segments = w.tables().check_sit()?;
     let mut counts = w.tables().check_counts(free_segments, free_nid);
     let inodes = Some((counted_inodes(&w), counts.inodes));
-    let gone = gone(&w, counts.inodes);
+    let gone = gone(&mut w, counts.inodes)?;
     counts.recount = judge_quotas(&mut w.j)?;
     if w.fix {
         let (space, image) = (&mut w.j.space, &mut w.j.image);

@@ -267,6 +267,11 @@ impl<'d, 'p> Walker<'d, 'p> {
 
     fn inline(&mut self, f: &mut FileWalk, inode: &mut RawInode) -> io::Result<()> {
         let inline = inode.inline();
+        if inode.has_nodes() {
+            let text = format!("inode {}: its content needs no nodes, but i_nid names some", f.ino);
+            self.findings.add(Code::InlineNodes, text);
+            inode.i_nid = [U32::new(0); 5];
+        }
         if !inline.intersects(Inline::DATA | Inline::DENTRY) {
             return Ok(());
         }
@@ -280,11 +285,6 @@ impl<'d, 'p> Walker<'d, 'p> {
                 ),
             );
             inode.i_addr[slots.extra] = 0.into();
-        }
-        if inode.has_nodes() {
-            self.findings
-                .add(Code::InlineNodes, format!("inode {}: inline content, but i_nid names nodes", f.ino));
-            inode.i_nid = [U32::new(0); 5];
         }
         let range = slots.inline_content_range();
         if inline.contains(Inline::DENTRY) {
