@@ -170,13 +170,19 @@ impl Mapfile {
     /// Whether some byte of a range is known to be bad: it could not be read, or another program has not read
     /// it, and neither was it here.
     pub fn is_bad(&self, bytes: Range<u64>) -> bool {
-        self.ranges.overlapping(bytes.clone()).any(|(range, mark)| {
+        self.bad_parts(bytes).next().is_some()
+    }
+
+    /// The parts of a range that are known to be bad. ddrescue's are sectors, and not blocks of a volume.
+    pub fn bad_parts(&self, bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.ranges.overlapping(bytes.clone()).filter_map(move |(range, mark)| {
             let part = range.start.max(bytes.start)..range.end.min(bytes.end);
-            match (mark, &self.foreign) {
+            let is_bad = match (mark, &self.foreign) {
                 (READ, _) | (UNTRIED, None) => false,
-                (_, Some(foreign)) => !foreign.read.covers(part),
+                (_, Some(foreign)) => !foreign.read.covers(part.clone()),
                 (_, None) => true,
-            }
+            };
+            is_bad.then_some(part)
         })
     }
 

@@ -11,6 +11,7 @@ use crate::mapfile::Mapfile;
 use crate::{BlockDevice, WriteTag, is_bad_sector, read_block};
 use medfs_format::{BLOCK_SIZE, Block};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 enum BadByMap {
     /// It was not read.
     Unread,
-    /// It was, and is zeros: of an image nobody can tell them from what ddrescue could not read.
+    /// It was, and a part that ddrescue could not read is zeros: of an image nobody can tell these from its own.
     Zeros,
 }
 
@@ -29,7 +30,7 @@ impl fmt::Display for BadByMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadByMap::Unread => "the map calls this block bad, and it was not read",
-            BadByMap::Zeros => "ddrescue's map calls this block bad, and it holds zeros",
+            BadByMap::Zeros => "ddrescue's map calls this block bad, and zeros stand where it was not read",
         })
     }
 }
@@ -60,7 +61,9 @@ pub struct MappedDevice<D> {
     retry: bool,
     /// Whether it may be written.
     writes: bool,
-    tried: Mutex<std::collections::HashSet<u64>>,
+    tried: Mutex<HashSet<u64>>,
+    /// Of these: those that were read, and hold zeros for what the map calls bad.
+    zeros: Mutex<HashSet<u64>>,
     /// What is bad has changed since the map was asked for.
     news: AtomicBool,
     /// Something has.
@@ -73,12 +76,21 @@ fn bytes(addr: u64, count: u64) -> Range<u64> {
     at(addr)..at(addr.saturating_add(count))
 }
 
+/// Whether a part of a block that a map calls bad holds nothing but zeros.
+fn zeros_stand_for_bad(map: &Mapfile, addr: u64, block: &Block) -> bool {
+    let start = addr * BLOCK_SIZE as u64;
+    map.bad_parts(bytes(addr, 1)).any(|part| {
+        let part = (part.start - start) as usize..(part.end - start) as usize;
+        block.0[part].iter().all(|&byte| byte == 0)
+    })
+}
+
 impl<D: BlockDevice> MappedDevice<D> {
     /// Over a device; `retry`: what the map calls bad is tried once more.
     pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
         let (news, changed, read) = Default::default();
-        let (given, map, tried, writes) = (map.clone(), Mutex::new(map), Mutex::default(), false);
-        MappedDevice { below, map, given, retry, writes, tried, news, changed, read }
+        let (given, map, tried, zeros) = (map.clone(), Mutex::new(map), Mutex::default(), Mutex::default());
+        MappedDevice { below, map, given, retry, writes: false, tried, zeros, news, changed, read }
     }
 
     /// The same over a device that is written to: a block that is bad is none any more once it was written.
@@ -127,11 +139,12 @@ impl<D: BlockDevice> MappedDevice<D> {
     }
 
     /// Why blocks of which one is known to be bad are not read.
-    fn spared(&self, blocks: Range<u64>) -> io::Error {
+    fn spared(&self, mut blocks: Range<u64>) -> io::Error {
         // With a retry it was asked once more, in this run.
-        match self.given.is_bad(blocks) && !self.retry {
-            true => io::Error::other(BadByMap::Unread),
-            false => io::Error::from_raw_os_error(libc::EIO),
+        match self.given.is_bad(bytes(blocks.start, blocks.end - blocks.start)) {
+            true if !self.retry => io::Error::other(BadByMap::Unread),
+            true if blocks.any(|addr| self.zeros.lock().contains(&addr)) => io::Error::other(BadByMap::Zeros),
+            _ => io::Error::from_raw_os_error(libc::EIO),
         }
     }
 
@@ -143,14 +156,15 @@ impl<D: BlockDevice> MappedDevice<D> {
 
     fn read_one(&self, addr: u64, block: &mut Block) -> io::Result<()> {
         if self.is_spared(addr) {
-            return Err(self.spared(bytes(addr, 1)));
+            return Err(self.spared(addr..addr + 1));
         }
         let tried =
             self.below.read(addr, &mut [&mut *block]).or_else(|_| self.below.read(addr, &mut [&mut *block]));
         let mut map = self.map.lock();
         let known = map.is_bad(bytes(addr, 1));
         match &tried {
-            Ok(()) if known && map.is_foreign() && block.0 == Block::ZERO.0 => {
+            Ok(()) if known && map.is_foreign() && zeros_stand_for_bad(&map, addr, block) => {
+                self.zeros.lock().insert(addr);
                 return Err(io::Error::other(BadByMap::Zeros));
             }
             Ok(()) if known => map.set_read(bytes(addr, 1)),
@@ -191,9 +205,9 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
             return self.read_one(addr, block);
         }
         // A caller that asked for many blocks asks for each by itself when this fails.
-        let wanted = bytes(addr, blocks.len() as u64);
-        if self.map.lock().is_bad(wanted.clone()) {
-            return Err(self.spared(wanted));
+        let count = blocks.len() as u64;
+        if self.map.lock().is_bad(bytes(addr, count)) {
+            return Err(self.spared(addr..addr + count));
         }
         self.below.read(addr, blocks)?;
         self.note_read(addr, blocks.len() as u64);
@@ -312,6 +326,29 @@ mod tests {
                 Ok(_) => assert!(is_content && dev.bad_bytes() == 0),
                 Err(error) => {
                     assert!(!is_content && dev.bad_bytes() == 4096 && is_bad_sector(&error), "{error}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_in_a_sector_that_ddrescue_could_not_read_are_no_content() {
+        let mut content = [3; 4096];
+        content[512..1024].fill(0);
+        let image = MemDevice::new(100);
+        image.write(7, &[&Block(content)], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+        for (sector, is_content) in [(1, false), (2, true)] {
+            let mut map = Mapfile::parse(OF_DDRESCUE).unwrap().extended(100 * 4096);
+            let start = 7 * 4096 + sector * 512;
+            map.set_bad(start..start + 512);
+            let dev = MappedDevice::new(image.snapshot(), map, true);
+            for turn in 0..2 {
+                match read_block(&dev, 7) {
+                    Ok(_) => assert!(is_content, "turn {turn}"),
+                    Err(error) => {
+                        let why = error.to_string();
+                        assert!(!is_content && is_bad_sector(&error) && why.contains("zeros"), "{why}");
+                    }
                 }
             }
         }
