@@ -401,6 +401,14 @@ fn refused(why: String) -> anyhow::Error {
 /// `--restore`
 fn take_back(args: &FsckArgs, dev: &dyn BlockDevice, file: &Path) -> Result<u8> {
     undo::if_ended("fsck", "some blocks may not be restored yet: run it again");
+    let is_empty = std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+    if is_empty {
+        let name = file.display();
+        return Err(refused(format!(
+            "{name} is empty, and nothing is restored: the repair was interrupted before it changed anything, or the file has \
+             lost what was in it"
+        )));
+    }
     let blocks = restore(file, dev).map_err(|e| match e {
         UndoError::Io(e) => named(e, file),
         other => other.into(),

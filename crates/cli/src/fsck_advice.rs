@@ -41,10 +41,11 @@ fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
     let (name, map) = (quote::path(image), damaged::map_option());
     // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint, past
-    // what the fsync log lacks, and to files without a name.
+    // what the fsync log lacks, to files without a name, and to blocks that no node names.
     let losses = &report.losses;
     let has_names = losses.nameless + losses.renamed + losses.rebuilt + losses.remade == 0;
-    let past_names = [Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept];
+    let past_names =
+        [Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept, Code::AddressMissing];
     let leads_to_all = has_names && !past_names.iter().any(|code| report.has(*code));
     let copy = match !is_fatal && leads_to_all && opens(image) {
         true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),

@@ -1,6 +1,7 @@
 //! Judging one inode block on its own: what can be mended in place is mended, the rest is a reason to reject it.
 
 use crate::finding::Code;
+use crate::head::SECTOR;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{
@@ -17,6 +18,8 @@ pub(crate) const MAX_SIZE: u64 = max_pages(Fanout::plain(DEF_ADDRS_PER_INODE)) *
 
 /// The user and the group to whom files belong whose owner the system cannot tell.
 const NOBODY: u32 = 65534;
+/// Zeros from the end of inline content to the end of its sector that tell that it ends there.
+const MARGIN: usize = 16;
 
 /// What was wrong with an inode.
 type Found = Vec<(Code, String)>;
@@ -256,8 +259,8 @@ pub(crate) fn used_of(inode: &RawInode, flexible: bool) -> (u64, u64) {
 }
 
 /// Of a file without a checksum: what lies behind the end of its inline content, where zeros lie behind what was
-/// written whole. One bit flipped there; more is content, if one flipped bit of the size explains it. Links are judged
-/// by their targets.
+/// written whole. One bit flipped there, or whole sectors were lost; more is content, if one flipped bit of the size
+/// explains it. Links are judged by their targets.
 fn vet_behind_content(inode: &mut RawInode, flexible: bool, field: &mut dyn FnMut(String)) {
     let size = inode.i_size.get();
     let (used, room) = used_of(inode, flexible);
@@ -265,10 +268,20 @@ fn vet_behind_content(inode: &mut RawInode, flexible: bool, field: &mut dyn FnMu
         return;
     }
     let range = inode.slots(flexible).inline_content_range();
+    let start = range.start;
     let behind = &mut inode.as_mut_bytes()[range][size as usize..];
     if xattr::has_lone_bit(behind) {
         behind.fill(0);
         field(format!("i_size is {size}, and one bit is set behind the end of its inline content"));
+        return;
+    }
+    // A sector behind the one with the end was lost, and junk or another inode's stands there.
+    let to_sector = SECTOR - (start + size as usize) % SECTOR;
+    if to_sector >= MARGIN && behind.iter().take(to_sector).all(|&byte| byte == 0) {
+        behind.fill(0);
+        field(format!(
+            "i_size is {size}, and a sector behind the end of its inline content is not zeros: a repair clears that"
+        ));
         return;
     }
     let larger = (0..u64::BITS).map(|bit| size | 1 << bit);

@@ -21,6 +21,8 @@ impl Walker<'_, '_> {
         let text =
             "the root directory cannot be read; a repair creates it again and returns its entries to it";
         self.findings.add(Code::NoRoot, text);
+        self.losses.remade += 1;
+        self.anew.remade.insert(root);
         match verdict {
             Verdict::Rejected if self.fix => self.make_root(),
             Verdict::Rejected => self.foresee_root(),

@@ -50,11 +50,13 @@ impl More {
     }
 }
 
-/// Whether holes of a file hide content that may be there: damage that is told by its field is that of a structure, and
-/// a page that the device does not read is lost.
+/// Whether holes of a file hide content that may be there: damage that is told by its field is that of a structure, a
+/// page that the device does not read is lost, and blocks that a file counts may lie where no node names them.
 fn may_be_filled(volume: &Volume, failure: &Failure) -> bool {
     let hides = |ino| PastDamage::of(volume).hides_pages(ino).unwrap_or(false);
-    failure.lost.bytes > 0 && (failure.reason.contains(": field ") || failure.ino.is_some_and(hides))
+    let is_hole = failure.lost.bytes > 0;
+    is_hole && (failure.reason.contains(": field ") || failure.ino.is_some_and(hides))
+        || failure.reason.contains(medfs_rescue::SHORT)
 }
 
 /// `medfs get`
