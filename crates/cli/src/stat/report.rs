@@ -332,10 +332,53 @@ fn percent(rate: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::lifetime::Card;
+    use medfs::stats::{AdaptiveStats, NvramStats, Stats, SurvivorStats};
     use serde_json::json;
 
     fn card() -> Card {
         Card { pe_cycles: 100_000, spare_percent: 12.5, write_amplification: 12.25 }
+    }
+
+    /// Numbers that only `--json` has.
+    const IN_JSON_ALONE: &[&str] = &[];
+
+    /// Sets each number of a value to `to`; the paths of all.
+    fn set_numbers(value: &mut Value, to: u64, path: &str, paths: &mut Vec<String>) {
+        match value {
+            Value::Number(number) => {
+                *number = to.into();
+                paths.push(path.to_owned());
+            }
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    set_numbers(field, to, &format!("{path}/{name}"), paths);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_number_has_a_row() {
+        let all = Stats {
+            adaptive: Some(AdaptiveStats::default()),
+            survivor: Some(SurvivorStats::default()),
+            nvram: Some(NvramStats::default()),
+            options: vec!["delta=full".into(), "compress=fpc".into()],
+            ..Stats::default()
+        };
+        let mut stats = serde_json::to_value(all).expect("plain data");
+        let mut paths = Vec::new();
+        set_numbers(&mut stats, 1000, "", &mut paths);
+        let shown = |stats: &Value| Report::of(stats, &Derived::of(stats, &card()));
+        let usual = shown(&stats);
+        let is_hidden = |path: &&String| {
+            let mut other = stats.clone();
+            *other.pointer_mut(path).expect("it is one of them") = 7_654_321.into();
+            shown(&other) == usual
+        };
+        let hidden: Vec<&String> = paths.iter().filter(is_hidden).collect();
+        assert_eq!(hidden, IN_JSON_ALONE, "a counter needs a row in this report, or a place in this list");
     }
 
     #[test]
