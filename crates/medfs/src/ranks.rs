@@ -1,21 +1,21 @@
 //! The order in which locks are taken, from the outside in:
 //!
-//!  1. `committing`, the turn of the thread that commits closed versions; then `gc` (one cleaning at a time)
-//!     and `cp` of the store (one checkpoint at a time).
-//!  2. `wb` of an inode: one writeback of the file at a time.
-//!  3. `ops` of the map: shared by every operation that changes the volume, exclusive for a checkpoint. Never
-//!     taken twice by a thread.
-//!  4. `renames` of the tree: one rename between two directories at a time.
-//!  5. Inode locks: a parent before its child, otherwise by inode number.
-//!  6. The ring of records in NVRAM, then `chain` of the store: the order of fsynced nodes in their log.
-//!  7. Leaves. Of the tree: the journal of names. Of the cross references: the index, the retained files. Of
-//!     content: references to blocks, pages, costs. Of the map: inodes, orphans, what happened since the last
-//!     checkpoint, damage. Of the commit layer: the queue of group commits. Of upkeep: the restorer,
-//!     activity. Of the store: `nodes` before `segs` before `nat`, space, `io`. Hotness.
+//! - 0: `committing`, the turn of the thread that commits closed versions.
+//! - 1: `gc`, one cleaning at a time. 2: `cp` of the store, one checkpoint at a time.
+//! - 3: `wb` of an inode: one writeback of the file at a time.
+//! - 4: `ops` of the map: shared by every operation that changes the volume, exclusive for a checkpoint. Never
+//!   taken twice by a thread.
+//! - 5: `renames` of the tree: one rename between two directories at a time.
+//! - 6: inode locks, a parent before its child, otherwise by inode number. The ring of records in NVRAM.
+//! - 7: `chain` of the store: the order of fsynced nodes in their log.
+//! - 8: the index of references. 9: what a file's compact pages hold.
+//! - 10 and more: the store's. `nodes` before `segs` before `nat`, space, `io`.
+//! - None: leaves. Of the tree: the journal of names. Of the cross references: the retained files. Of content:
+//!   references to blocks, pages, costs. Of the map: inodes, orphans, what happened since the last checkpoint,
+//!   damage. Of the commit layer: the queue of group commits. Of upkeep: the restorer, activity. Hotness.
 //!
 //! The index of references is held while references and nodes are asked. A checkpoint that an fsync needs is
-//! made after the fsync has given back its locks. The store has ranks of its own: `cp` (2), `chain` (7), and
-//! from 10 on.
+//! made after the fsync has given back its locks.
 //!
 //! A thread that holds a lock takes none of a smaller number. A build with debug assertions checks it at
 //! every lock that is waited for, and panics. Locks without a rank are leaves, and taken last.
