@@ -26,6 +26,7 @@ impl<'a> Report<'a> {
         report.survivor();
         report.nvram();
         report.deltas(derived);
+        report.compression();
         report.caches(derived);
         report.hotness();
         report.volume();
@@ -118,6 +119,9 @@ impl<'a> Report<'a> {
         self.some("written compact", "written.compact", "pages that hold several deltas");
         self.count("written meta", "written.meta", "checkpoints, NAT, SIT, SSA");
         self.count("written gc", "written.gc", "moved by cleaning");
+        self.some("overwritten in place", "in_place_blocks", "of the data");
+        self.some("discarded", "discarded", "the card may forget them");
+        self.some("read", "read", "");
         self.count("flushes", "flushes", "");
         self.count("fsyncs", "fsyncs", "");
         let of_changed = match at(self.stats, "nvram").is_null() {
@@ -163,6 +167,7 @@ impl<'a> Report<'a> {
         self.count("lines written", "nvram.lines", &lines);
         self.count("fsyncs of other kinds", "nvram.left_for_kind", "to the volume, as all below");
         self.some("  of much", "nvram.left_for_size", "");
+        self.some("  with unreadable bases", "nvram.left_unreadable", "");
         self.count("  for want of room", "nvram.left_for_room", "");
         self.count("  after it failed", "nvram.left_after_failure", "");
         self.count("checkpoints that emptied it", "nvram.emptied", "");
@@ -215,6 +220,10 @@ impl<'a> Report<'a> {
         }
         self.section("Deltas: changes kept in the inode in place of pages");
         self.count("deltas made", "deltas.made", "pages that were not written");
+        self.some("  of appended pages", "deltas.appended", "which had no block before");
+        self.some("  from other files", "deltas.repeated", "whose blocks are known by name");
+        self.some("  from pages alike", "deltas.similar", "of the same file");
+        self.some("compact pages made", "deltas.compact_pages", "");
         let ratio = derived.delta_compression_ratio;
         self.rate("deltas compression ratio", ratio, "DCR: bytes of pages they save");
         self.count("pages rebuilt", "deltas.rebuilt", "from base and delta");
@@ -226,6 +235,7 @@ impl<'a> Report<'a> {
         self.some("from blocks cut off", "deltas.taken_back", "files truncated and written anew");
         self.some("evicted by others", "deltas.evicted_by_delta", "case 2: a smaller delta took the space");
         self.some("outgrown", "deltas.outgrown", "case 3: the page changed too much");
+        self.some("released", "deltas.released", "another file's block that they need had to go");
         self.count("zones", "zones.files", "of files in memory");
         self.rate("zones filled", derived.zones_filled, "their bytes in use");
         if self.number("fpc.made") + self.number("fpc.held") > 0 {
@@ -237,6 +247,21 @@ impl<'a> Report<'a> {
         self.some("files restored", "restored.files", "read often: no deltas any more");
         self.some("pages restored", "restored.pages", "");
         self.some("  neighbours moved", "restored.moved", "to make a file contiguous");
+    }
+
+    /// Clusters of compressed files.
+    fn compression(&mut self) {
+        if ["clusters", "kept_plain", "expanded"]
+            .iter()
+            .all(|name| self.number(&format!("compress.{name}")) == 0)
+        {
+            return;
+        }
+        self.section("Compressed files: clusters of pages");
+        self.count("clusters written", "compress.clusters", "compressed");
+        self.count("  blocks saved", "compress.saved", "");
+        self.count("written as they were", "compress.kept_plain", "compression would have saved no block");
+        self.count("clusters expanded", "compress.expanded", "to be read or changed");
     }
 
     fn caches(&mut self, derived: &Derived) {
@@ -340,7 +365,26 @@ mod tests {
     }
 
     /// Numbers that only `--json` has.
-    const IN_JSON_ALONE: &[&str] = &[];
+    const IN_JSON_ALONE: &[&str] = &[
+        "/survivor/record_bytes",
+        "/nvram/nodes",
+        "/nvram/revoked",
+        "/zones/deltas",
+        "/fpc/bytes",
+        "/fpc/freed",
+        "/fpc/too_large",
+        "/hotness/files",
+        "/hotness/recluster_us_max",
+        "/hotness/reads",
+        "/hotness/pages_read",
+        "/hotness/writes",
+        "/hotness/pages_written",
+        "/restored/rounds",
+        "/valid_nodes",
+        "/cached_pages",
+        "/cached_nodes",
+        "/volume_bytes",
+    ];
 
     /// Sets each number of a value to `to`; the paths of all.
     fn set_numbers(value: &mut Value, to: u64, path: &str, paths: &mut Vec<String>) {
