@@ -56,6 +56,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "nvram_mode",
             "nvram_admit",
             "nvram_commit",
+            "nvram_volatile",
             "fsync_mode",
             "seal",
             "dir_fsync",
@@ -176,7 +177,11 @@ const COMPANIONS: &[Companion] = &[
     (&["durability_staleness"], "durability_policy=staleness", |o| {
         o.commit_policy.which == DurabilityPolicy::Staleness
     }),
-    (&["nvram_threshold", "nvram_mode", "nvram_admit", "nvram_commit"], "nvram=PATH", |o| o.nvram.is_some()),
+    (
+        &["nvram_threshold", "nvram_mode", "nvram_admit", "nvram_commit", "nvram_volatile"],
+        "nvram=PATH",
+        |o| o.nvram.is_some(),
+    ),
     (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
 ];
 

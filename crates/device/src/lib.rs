@@ -23,7 +23,6 @@ pub mod mapped;
 pub mod mem;
 pub mod mounts;
 pub mod nvram;
-mod nvram_file;
 pub mod overlay;
 pub mod quote;
 mod ranges;
@@ -40,8 +39,7 @@ pub use lengthened::{Lengthened, is_bad_sector, is_behind_end};
 pub use mapfile::Mapfile;
 pub use mapped::{MappedDevice, is_bad_by_map};
 pub use mem::MemDevice;
-pub use nvram::{MemNvram, Nvram};
-pub use nvram_file::FileNvram;
+pub use nvram::{MemNvram, Nvram, NvramAccess, open_nvram};
 pub use overlay::Overlay;
 pub use trace::TracingDevice;
 

@@ -245,6 +245,8 @@ pub struct MountOptions {
     pub nvram_admit: NvramAdmit,
     /// How often changes that nothing synced are recorded (`nvram_commit=5s`).
     pub nvram_commit: Duration,
+    /// Whether the NVRAM may be one that power loss empties (`nvram_volatile`).
+    pub nvram_volatile: bool,
     /// Every write and every change of a name is durable when its call returns (`sync`, `async`).
     pub sync: bool,
     /// Every change of a name is (`dirsync`).
@@ -305,6 +307,7 @@ impl Default for MountOptions {
             nvram_mode: NvramMode::Journal,
             nvram_admit: NvramAdmit::Size,
             nvram_commit: Duration::from_secs(5),
+            nvram_volatile: false,
             sync: false,
             dirsync: false,
         }
@@ -357,7 +360,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s",
+             placement=reserve,reserve_files=all,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s,nvram_volatile",
         );
         let expected = MountOptions {
             read_only: true,
@@ -422,6 +425,7 @@ mod tests {
             nvram_mode: NvramMode::Ordered,
             nvram_admit: NvramAdmit::Population,
             nvram_commit: Duration::from_secs(9),
+            nvram_volatile: true,
             sync: true,
             dirsync: true,
         };
@@ -434,6 +438,7 @@ mod tests {
             back,
             MountOptions {
                 nvram: expected.nvram,
+                nvram_volatile: true,
                 alloc_mode: expected.alloc_mode,
                 in_place: expected.in_place,
                 dir_fsync: expected.dir_fsync,

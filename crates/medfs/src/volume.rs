@@ -16,7 +16,7 @@ use crate::upkeep::gc::Gc;
 use crate::upkeep::idle::IdleReport;
 use crate::upkeep::restore::restore_file;
 use crate::upkeep::trim::trim;
-use medfs_device::{BlockDevice, FileNvram, Nvram};
+use medfs_device::{BlockDevice, Nvram, NvramAccess, open_nvram};
 use medfs_format::Geometry;
 #[cfg(doc)]
 use medfs_format::compress::Algorithm;
@@ -102,8 +102,9 @@ impl Volume {
         match &opts.nvram {
             Some(NvramOption::At(NvramPlace { path, offset, size })) => {
                 opts.check()?;
-                match FileNvram::open(path, *offset, *size, opts.read_only) {
-                    Ok(memory) => open_with_nvram(dev, Arc::new(memory), opts, clock),
+                let access = NvramAccess { read_only: opts.read_only, volatile: opts.nvram_volatile };
+                match open_nvram(path, *offset, *size, access) {
+                    Ok(memory) => open_with_nvram(dev, memory, opts, clock),
                     Err(error) if opts.read_only => {
                         tracing::warn!("nvram=: {error}");
                         let ways = Ways::new(&opts);

@@ -23,7 +23,7 @@ pub(crate) enum NvramCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
-    /// The file or block device, or a part of it
+    /// The file, block device or memory device (DAX, UIO, MTD of RAM, nvmem, /dev/mem), or a part of it
     #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) memory: NvramPlace,
     /// Print JSON
@@ -33,7 +33,7 @@ pub(crate) struct InfoArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct InitArgs {
-    /// The file or block device, or a part of it
+    /// The file, block device or memory device (DAX, UIO, MTD of RAM, nvmem, /dev/mem), or a part of it
     #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) memory: NvramPlace,
     /// Create a file of this size if there is none: a number with K, M or G (powers of 1024)
@@ -42,11 +42,14 @@ pub(crate) struct InitArgs {
     /// Overwrite any content, including fsyncs that a volume needs
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Accept a memory that power loss empties, as the mount option nvram_volatile does
+    #[arg(long)]
+    pub(crate) volatile: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The file or block device, or a part of it
+    /// The file, block device or memory device (DAX, UIO, MTD of RAM, nvmem, /dev/mem), or a part of it
     #[arg(value_name = "PATH[@OFFSET+SIZE]", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) memory: NvramPlace,
     /// Image file or block device of the volume, which is not mounted

@@ -13,7 +13,7 @@ use medfs::{
     open_with_nvram, repair_with_nvram,
 };
 use medfs_device::quote::{self, hint};
-use medfs_device::{BlockDevice, FileNvram, Nvram, read_block};
+use medfs_device::{BlockDevice, Nvram, NvramAccess, open_nvram, read_block};
 use medfs_format::nvram::{
     Found, Home, MAX_SIZE, MIN_SIZE, Meta, RING_START, Record, Tag, scan, scan_to_damage,
 };
@@ -37,8 +37,10 @@ pub(crate) fn run(args: &NvramArgs) -> Result<u8> {
     }
 }
 
-fn open(place: &NvramPlace, read_only: bool) -> Result<FileNvram> {
-    Ok(FileNvram::open(&place.path, place.offset, place.size, read_only)?)
+/// A memory to read. One that power loss empties is what it is.
+fn open(place: &NvramPlace) -> Result<Arc<dyn Nvram>> {
+    let access = NvramAccess { read_only: true, volatile: true };
+    Ok(open_nvram(&place.path, place.offset, place.size, access)?)
 }
 
 /// What a memory holds.
@@ -159,7 +161,7 @@ impl Holds {
 
 /// `medfs nvram info`
 fn info(args: &InfoArgs) -> Result<u8> {
-    let holds = Holds::of(&open(&args.memory, true)?)?;
+    let holds = Holds::of(&*open(&args.memory)?)?;
     if args.json {
         json::print(&holds)?
     } else {
@@ -172,12 +174,13 @@ fn info(args: &InfoArgs) -> Result<u8> {
 fn init(args: &InitArgs) -> Result<u8> {
     let path = &args.memory.path;
     let is_made = args.size.map_or(Ok(false), |size| make(path, size))?;
-    let memory = open(&args.memory, false).inspect_err(|_| {
+    let access = NvramAccess { read_only: false, volatile: args.volatile };
+    let memory = open_nvram(path, args.memory.offset, args.memory.size, access).inspect_err(|_| {
         if is_made {
             let _ = std::fs::remove_file(path);
         }
     })?;
-    let holds = Holds::of(&memory)?;
+    let holds = Holds::of(&*memory)?;
     if holds.holds == "zeros" {
         outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
         return Ok(exit::SUCCESS);
@@ -232,15 +235,15 @@ fn said(holds: &Holds) -> &str {
 
 /// Opens a volume with the fsyncs that lie in a memory, for a repair.
 pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<Volume> {
-    let memory = Arc::new(open(place, true)?);
+    let memory = open(place)?;
     repair_with_nvram(dev.clone(), memory, Arc::new(SystemClock))
         .with_context(|| format!("cannot replay {place} on {}", image.display()))
 }
 
 /// What of the records of a memory no replay comes to, as one of them is damaged, in words.
 pub(crate) fn behind_damage(place: &NvramPlace) -> Result<Option<String>> {
-    let memory = open(place, true)?;
-    let Found::Meta(meta) = nvram_journal(&memory)? else { return Ok(None) };
+    let memory = open(place)?;
+    let Found::Meta(meta) = nvram_journal(&*memory)? else { return Ok(None) };
     if meta.size > memory.size().min(MAX_SIZE) {
         return Ok(None);
     }
@@ -287,7 +290,7 @@ fn refuse_volume(args: &CheckArgs) -> Result<()> {
 /// `medfs nvram check`: what a read-only mount would bring back.
 fn check(args: &CheckArgs) -> Result<u8> {
     refuse_volume(args)?;
-    let memory = Arc::new(open(&args.memory, true)?);
+    let memory = open(&args.memory)?;
     let holds = Holds::of(&*memory)?;
     let device = target::open_to_look(&args.image)?;
     let options = MountOptions { read_only: true, ..MountOptions::default() };

@@ -4,7 +4,7 @@ use crate::boot::patch;
 use crate::common::{error, medfs, open};
 use crate::damaged::{blocks, is_inode};
 use medfs::{FileKind, Files, MountOptions, NewFile, SystemClock, Volume, nvram_journal, open_with_nvram};
-use medfs_device::FileNvram;
+use medfs_device::{Nvram, NvramAccess, open_nvram};
 use medfs_format::nvram::{Found, scan};
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -15,21 +15,23 @@ use tempfile::TempDir;
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, perm: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
+const WRITES: NvramAccess = NvramAccess { read_only: false, volatile: false };
+
 /// A program that another test starts has this one's files, and their locks, until it runs.
-fn memory_at(path: &Path) -> FileNvram {
-    let mut opened = FileNvram::open(path, 0, None, false);
+fn memory_at(path: &Path) -> Arc<dyn Nvram> {
+    let mut opened = open_nvram(path, 0, None, WRITES);
     for _ in 0..100 {
         if !matches!(&opened, Err(error) if error.kind() == ErrorKind::ResourceBusy) {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
-        opened = FileNvram::open(path, 0, None, false);
+        opened = open_nvram(path, 0, None, WRITES);
     }
     opened.expect("the memory opens")
 }
 
 fn opened(image: &Path, memory: &Path) -> Volume {
-    let nvram = Arc::new(memory_at(memory));
+    let nvram = memory_at(memory);
     open_with_nvram(Arc::new(open(image)), nvram, MountOptions::default(), Arc::new(SystemClock))
         .expect("mounts")
 }
@@ -192,7 +194,7 @@ fn a_repair_replays_a_memory_and_gives_up_what_is_not_what_it_was() {
 fn records_behind_a_damaged_one_are_counted() {
     let (_dir, [image, memory]) = card_with_memory();
     crashed(&image, &memory);
-    let journal = nvram_journal(&FileNvram::open(&memory, 0, None, true).expect("the memory opens"));
+    let journal = nvram_journal(&*memory_at(&memory));
     let Ok(Found::Meta(meta)) = journal else { panic!("no journal") };
     let mut bytes = std::fs::read(&memory).expect("the memory");
     let records: Vec<u64> = scan(&bytes, &meta).expect("sound").records.iter().map(|(at, _)| *at).collect();

@@ -43,7 +43,7 @@ pub(super) const TIME: &str = "a number of seconds, or one with ms, s or m, up t
 
 type Row = MountOption<MountOptions>;
 
-const fn word(
+pub(super) const fn word(
     name: &'static str,
     help: &'static str,
     set: fn(&mut MountOptions, &str) -> bool,
@@ -373,7 +373,7 @@ pub(super) const OPTIONS: &[Row] = &[
     ),
 ];
 
-fn put<T>(field: &mut T, value: T) -> bool {
+pub(super) fn put<T>(field: &mut T, value: T) -> bool {
     *field = value;
     true
 }
@@ -387,7 +387,7 @@ fn take_back(atime: &mut Atime, what: Atime) -> bool {
 }
 
 /// What a word shows that is in force, or is not.
-fn given(holds: bool) -> Vec<String> {
+pub(super) fn given(holds: bool) -> Vec<String> {
     holds.then(String::new).into_iter().collect()
 }
 

@@ -1,7 +1,8 @@
 //! `nvram=`: the memory beside the volume that takes fsyncs.
 
 use super::list::{
-    TIME, choice, choose, itself, name_of, number, show_bytes, show_time, size, time, time_row,
+    TIME, choice, choose, given, itself, name_of, number, put, show_bytes, show_time, size, time, time_row,
+    word,
 };
 use super::table::Form::Value;
 use super::table::MountOption;
@@ -41,7 +42,7 @@ pub enum NvramAdmit {
 const MODES: &[(&str, NvramMode)] = &[("journal", NvramMode::Journal), ("ordered", NvramMode::Ordered)];
 const ADMITS: &[(&str, NvramAdmit)] = &[("size", NvramAdmit::Size), ("population", NvramAdmit::Population)];
 
-/// A file or block device, or a part of it.
+/// A file, a block device or a memory device ([`medfs_device::open_nvram`] has the kinds), or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NvramPlace {
     /// Where it is.
@@ -90,7 +91,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     MountOption {
         name: "nvram",
         form: Value("PATH|discard"),
-        accepts: "a file or block device on another disk, a part of it as PATH@OFFSET+SIZE, or discard",
+        accepts: "a file or block device on another disk, a memory device, a part of these as PATH@OFFSET+SIZE, or discard",
         default: "no memory",
         help: "Small fsyncs go to this NVRAM instead of the volume. Needs a volume with deltas. discard: the NVRAM is lost; drop the fsyncs since the last checkpoint.",
         set: |o, value| {
@@ -137,6 +138,12 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         nvram_admit,
         itself,
         Some
+    ),
+    word(
+        "nvram_volatile",
+        "With nvram=, also accept a memory that power loss empties, as a file on tmpfs: what was fsynced there is lost then. To test.",
+        |o, _| put(&mut o.nvram_volatile, true),
+        |o| given(o.nvram_volatile),
     ),
     time_row!(
         "nvram_commit",

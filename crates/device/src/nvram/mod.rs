@@ -6,6 +6,12 @@
 //! ordered.
 //! Locks: those of the implementations are leaves.
 
+mod file;
+mod mapped;
+mod open;
+
+pub use open::{NvramAccess, open_nvram};
+
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
@@ -57,7 +63,7 @@ impl<N: Nvram + ?Sized> Nvram for Arc<N> {
 }
 
 /// The bytes of a range, as indices; refuses one that is not wholly inside.
-pub(crate) fn range_of(size: u64, offset: u64, len: u64) -> io::Result<std::ops::Range<usize>> {
+fn range_of(size: u64, offset: u64, len: u64) -> io::Result<std::ops::Range<usize>> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(offset as usize..end as usize),
         _ => {
