@@ -105,6 +105,12 @@ impl Mapfile {
         }
     }
 
+    /// Whether it has all of a device of so many bytes that begins at this byte of a disk, but for a part of a block.
+    /// Then it may be a map of the disk.
+    pub fn reaches(&self, start: u64, bytes: u64) -> bool {
+        start.saturating_add(bytes).saturating_sub(self.end()) < BLOCK_SIZE as u64
+    }
+
     /// `InvalidData` where it does not end with a device of so many bytes, but for a part of a block, so that
     /// it is of another one. `cut_short`: of a device that may have been longer.
     pub fn check_fits(&self, bytes: u64, cut_short: bool) -> io::Result<()> {
@@ -188,12 +194,18 @@ impl Mapfile {
 
     /// Bytes that could not be read, here neither where another program could not.
     pub fn bad_bytes(&self) -> u64 {
+        self.bad_bytes_in(0..self.end())
+    }
+
+    /// Those of a range.
+    pub fn bad_bytes_in(&self, of: Range<u64>) -> u64 {
         let read_here = |bad: &Range<u64>| -> u64 {
             let read = self.foreign.iter().flat_map(|foreign| foreign.read.overlapping(bad.clone()));
             read.map(|(range, _)| range.end.min(bad.end) - range.start.max(bad.start)).sum()
         };
-        let bad = self.ranges.iter().filter(|(_, mark)| *mark == BAD);
-        bad.map(|(range, _)| range.end - range.start - read_here(&range)).sum()
+        let bad = self.ranges.overlapping(of.clone()).filter(|(_, mark)| *mark == BAD);
+        let bad = bad.map(|(range, _)| range.start.max(of.start)..range.end.min(of.end));
+        bad.map(|range| range.end - range.start - read_here(&range)).sum()
     }
 
     /// Notes that a range cannot be read.
@@ -317,7 +329,7 @@ mod tests {
             map.set_bad(at..at + 0x1000);
         }
         assert!(map.is_bad(0x3fff..0x4001) && !map.is_bad(0x1000..0x3000) && map.is_bad(0..1));
-        assert_eq!(map.bad_bytes(), 0x5000);
+        assert_eq!((map.bad_bytes(), map.bad_bytes_in(0x3800..0x5000)), (0x5000, 0x1800));
         let again = Mapfile::parse(&map.text()).unwrap();
         assert_eq!(again, map);
         assert_eq!(map.text().lines().count(), 3 + 5, "{}", map.text());

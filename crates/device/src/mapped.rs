@@ -1,7 +1,7 @@
 //! A device that is spared: a block that could not be read is not read again.
 //!
 //! Every touch of a bad sector costs a dying card time, and perhaps its life. What is known to be bad, from a
-//! map or from this run, fails at once.
+//! map or from this run, fails at once. A map may be that of the whole disk of which the device is a part.
 //!
 //! Invariants: a block is called bad after it failed twice on its own; nothing of a device that is gone
 //! altogether is. Nothing is written, but to a device that is to be repaired: what was written there can be read.
@@ -54,6 +54,8 @@ fn why_bad(error: &io::Error) -> Option<&BadByMap> {
 /// A device with a map of its bad blocks.
 pub struct MappedDevice<D> {
     below: D,
+    /// The byte of the map at which the device begins.
+    start: u64,
     map: Mutex<Mapfile>,
     /// The map that was given.
     given: Mapfile,
@@ -71,15 +73,10 @@ pub struct MappedDevice<D> {
     read: AtomicU64,
 }
 
-fn bytes(addr: u64, count: u64) -> Range<u64> {
-    let at = |addr: u64| addr.saturating_mul(BLOCK_SIZE as u64);
-    at(addr)..at(addr.saturating_add(count))
-}
-
-/// Whether a part of a block that a map calls bad holds nothing but zeros.
-fn zeros_stand_for_bad(map: &Mapfile, addr: u64, block: &Block) -> bool {
-    let start = addr * BLOCK_SIZE as u64;
-    map.bad_parts(bytes(addr, 1)).any(|part| {
+/// Whether a part of a block that a map calls bad holds nothing but zeros. `at`: the bytes of the block in the map.
+fn zeros_stand_for_bad(map: &Mapfile, at: Range<u64>, block: &Block) -> bool {
+    let start = at.start;
+    map.bad_parts(at).any(|part| {
         let part = (part.start - start) as usize..(part.end - start) as usize;
         block.0[part].iter().all(|&byte| byte == 0)
     })
@@ -90,12 +87,23 @@ impl<D: BlockDevice> MappedDevice<D> {
     pub fn new(below: D, map: Mapfile, retry: bool) -> MappedDevice<D> {
         let (news, changed, read) = Default::default();
         let (given, map, tried, zeros) = (map.clone(), Mutex::new(map), Mutex::default(), Mutex::default());
-        MappedDevice { below, map, given, retry, writes: false, tried, zeros, news, changed, read }
+        MappedDevice { below, start: 0, map, given, retry, writes: false, tried, zeros, news, changed, read }
     }
 
     /// The same over a device that is written to: a block that is bad is none any more once it was written.
     pub fn writable(below: D, map: Mapfile) -> MappedDevice<D> {
         MappedDevice { writes: true, ..MappedDevice::new(below, map, false) }
+    }
+
+    /// The same over a part of what the map is of, such as a partition of a disk: it begins at this byte of that.
+    pub fn starting_at(self, start: u64) -> MappedDevice<D> {
+        MappedDevice { start, ..self }
+    }
+
+    /// Where the map has blocks of the device.
+    fn bytes(&self, addr: u64, count: u64) -> Range<u64> {
+        let at = |addr: u64| addr.saturating_mul(BLOCK_SIZE as u64).saturating_add(self.start);
+        at(addr)..at(addr.saturating_add(count))
     }
 
     /// The map as it is now.
@@ -123,7 +131,7 @@ impl<D: BlockDevice> MappedDevice<D> {
     fn note_read(&self, addr: u64, count: u64) {
         let mut map = self.map.lock();
         if !map.is_foreign() {
-            map.set_read(bytes(addr, count));
+            map.set_read(self.bytes(addr, count));
             self.changed.store(true, Ordering::Release);
         }
     }
@@ -135,13 +143,13 @@ impl<D: BlockDevice> MappedDevice<D> {
 
     /// Bytes of the device that could not be read.
     pub fn bad_bytes(&self) -> u64 {
-        self.map.lock().bad_bytes()
+        self.map.lock().bad_bytes_in(self.bytes(0, self.below.block_count()))
     }
 
     /// Why blocks of which one is known to be bad are not read.
     fn spared(&self, mut blocks: Range<u64>) -> io::Error {
         // With a retry it was asked once more, in this run.
-        match self.given.is_bad(bytes(blocks.start, blocks.end - blocks.start)) {
+        match self.given.is_bad(self.bytes(blocks.start, blocks.end - blocks.start)) {
             true if !self.retry => io::Error::other(BadByMap::Unread),
             true if blocks.any(|addr| self.zeros.lock().contains(&addr)) => io::Error::other(BadByMap::Zeros),
             _ => io::Error::from_raw_os_error(libc::EIO),
@@ -150,7 +158,7 @@ impl<D: BlockDevice> MappedDevice<D> {
 
     /// Whether a block is to be left alone.
     fn is_spared(&self, addr: u64) -> bool {
-        let bad = self.map.lock().is_bad(bytes(addr, 1));
+        let bad = self.map.lock().is_bad(self.bytes(addr, 1));
         bad && !(self.retry && self.tried.lock().insert(addr))
     }
 
@@ -161,13 +169,13 @@ impl<D: BlockDevice> MappedDevice<D> {
         let tried =
             self.below.read(addr, &mut [&mut *block]).or_else(|_| self.below.read(addr, &mut [&mut *block]));
         let mut map = self.map.lock();
-        let known = map.is_bad(bytes(addr, 1));
+        let known = map.is_bad(self.bytes(addr, 1));
         match &tried {
-            Ok(()) if known && map.is_foreign() && zeros_stand_for_bad(&map, addr, block) => {
+            Ok(()) if known && map.is_foreign() && zeros_stand_for_bad(&map, self.bytes(addr, 1), block) => {
                 self.zeros.lock().insert(addr);
                 return Err(io::Error::other(BadByMap::Zeros));
             }
-            Ok(()) if known => map.set_read(bytes(addr, 1)),
+            Ok(()) if known => map.set_read(self.bytes(addr, 1)),
             Ok(()) => {
                 drop(map);
                 self.note_read(addr, 1);
@@ -178,7 +186,7 @@ impl<D: BlockDevice> MappedDevice<D> {
                 if !self.is_there(addr) {
                     return tried;
                 }
-                self.map.lock().set_bad(bytes(addr, 1));
+                self.map.lock().set_bad(self.bytes(addr, 1));
             }
             _ => return tried,
         }
@@ -206,7 +214,7 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
         }
         // A caller that asked for many blocks asks for each by itself when this fails.
         let count = blocks.len() as u64;
-        if self.map.lock().is_bad(bytes(addr, count)) {
+        if self.map.lock().is_bad(self.bytes(addr, count)) {
             return Err(self.spared(addr..addr + count));
         }
         self.below.read(addr, blocks)?;
@@ -219,7 +227,7 @@ impl<D: BlockDevice> BlockDevice for MappedDevice<D> {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
         self.below.write(addr, blocks, tag)?;
-        let written = bytes(addr, blocks.len() as u64);
+        let written = self.bytes(addr, blocks.len() as u64);
         let mut map = self.map.lock();
         if map.is_bad(written.clone()) {
             self.news.store(true, Ordering::Release);
@@ -328,6 +336,31 @@ mod tests {
                     assert!(!is_content && dev.bad_bytes() == 4096 && is_bad_sector(&error), "{error}")
                 }
             }
+        }
+    }
+
+    /// The device is blocks 30 to 99 of the disk.
+    #[test]
+    fn a_part_of_a_disk_has_the_disks_map() {
+        let start = 30 * 4096;
+        for text in [Mapfile::new(100 * 4096).text(), OF_DDRESCUE.to_owned()] {
+            let mut map = Mapfile::parse(&text).unwrap().extended(100 * 4096);
+            [7..9, 37..38].into_iter().for_each(|bad| map.set_bad(bad.start * 4096..bad.end * 4096));
+            let part = || CountingDevice::new(failing(20..21));
+            let dev = MappedDevice::new(part(), map.clone(), false).starting_at(start);
+            assert!(is_bad_by_map(&read_block(&dev, 7).unwrap_err()) && reads(&dev) == 0);
+            assert!(read_block(&dev, 8).is_ok() && read_block(&dev, 20).is_err());
+            assert_eq!(dev.bad_bytes(), 2 * 4096, "what is bad elsewhere on the disk is not of the device");
+            let learned = Mapfile::parse(&dev.new_map().unwrap().text()).unwrap();
+            assert_eq!(learned.end(), 100 * 4096);
+            assert!(learned.is_bad(50 * 4096..51 * 4096) && !learned.is_bad(20 * 4096..21 * 4096));
+            assert_eq!(learned.bad_bytes(), 4 * 4096);
+
+            let dev = MappedDevice::writable(MemDevice::new(70), map).starting_at(start);
+            dev.write(7, &[&Block([3; 4096])], WriteTag::new(Cause::Meta, Temperature::Cold)).unwrap();
+            let written = dev.map();
+            assert!(!written.is_bad(37 * 4096..38 * 4096) && written.is_bad(7 * 4096..8 * 4096));
+            assert_eq!((dev.bad_bytes(), written.end()), (0, 100 * 4096));
         }
     }
 

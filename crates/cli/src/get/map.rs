@@ -1,9 +1,8 @@
 //! The device that files are copied from, and the map of its bad blocks.
 
-use crate::damaged;
 use crate::exit::Coded;
-use crate::size;
 use crate::target::{self, Target};
+use crate::{damaged, partitions, size};
 use anyhow::{Context, Result, bail};
 use medfs_device::{BlockDevice, Mapfile, MappedDevice, read_block};
 use medfs_format::BLOCK_SIZE;
@@ -67,16 +66,17 @@ fn over(
         None => None,
     };
     let bytes = device.block_count() * BLOCK_SIZE as u64;
-    let map = match (known, file) {
+    let (map, start) = match (known, file) {
         (Some(known), Some(file)) => {
-            let fits = known.check_fits(bytes, may_be_cut || missing_bytes > 0);
-            fits.with_context(|| format!("cannot use the map {}", file.display()))?;
-            known.extended(bytes)
+            let may_be_cut = may_be_cut || missing_bytes > 0;
+            let start = place_in(&known, partitions::start_of(image), bytes, may_be_cut);
+            let start = start.with_context(|| format!("cannot use the map {}", file.display()))?;
+            (known.extended(start + bytes), start)
         }
-        _ => Mapfile::new(bytes),
+        _ => (Mapfile::new(bytes), 0),
     };
     let of = map.volume().map(str::to_owned);
-    let device = Arc::new(made(device, map, retry));
+    let device = Arc::new(made(device, map, retry).starting_at(start));
     match (of, volume_on(&*device), file) {
         (Some(of), Some(volume), Some(file)) if of != volume => {
             let (file, image) = (file.display(), image.display());
@@ -100,6 +100,15 @@ fn over(
         errln!("medfs get: {} does not exist: a new map begins there", file.display());
     }
     Ok((device, keeper))
+}
+
+/// The byte of a map at which a device of so many bytes begins. `start`: where that begins on its disk, or in the image
+/// of one: a map that is longer than the device, and goes on to its end there, is of the disk.
+fn place_in(map: &Mapfile, start: u64, bytes: u64, may_be_cut: bool) -> io::Result<u64> {
+    if start > 0 && map.check_fits(bytes, false).is_err() && map.reaches(start, bytes) {
+        return Ok(start);
+    }
+    map.check_fits(bytes, may_be_cut).map(|()| 0)
 }
 
 /// Does something with a device that may be written to, past the bad blocks of the map in a file, where there is one.
@@ -178,6 +187,30 @@ impl Keeper {
             errln!(
                 "medfs {command}: {image} was cut short: the last {missing} of its volume are missing{more}"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_of_the_device_or_of_its_disk() {
+        const MIB: u64 = 1 << 20;
+        let of = |bytes| Mapfile::new(bytes);
+        let place = |map: &Mapfile, start, may_be_cut| place_in(map, start, 64 * MIB, may_be_cut).ok();
+        // Of the device itself, wherever that begins.
+        assert_eq!((place(&of(64 * MIB), 0, false), place(&of(64 * MIB), 4 * MIB, true)), (Some(0), Some(0)));
+        // Of the disk, on which other partitions may follow; of a device that begins where its disk does, or of none.
+        for may_be_cut in [false, true] {
+            for end in [68 * MIB, 68 * MIB - 512, 200 * MIB] {
+                assert_eq!(place(&of(end), 4 * MIB, may_be_cut), Some(4 * MIB), "{end}");
+            }
+            assert_eq!(place(&of(68 * MIB), 0, may_be_cut), may_be_cut.then_some(0));
+            // Too short to be of the disk.
+            assert_eq!(place(&of(66 * MIB), 4 * MIB, may_be_cut), may_be_cut.then_some(0));
+            assert_eq!(place(&of(60 * MIB), 4 * MIB, may_be_cut), None);
         }
     }
 }

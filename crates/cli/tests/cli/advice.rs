@@ -1,11 +1,14 @@
 //! What messages advise about damaged volumes helps those who follow it literally.
 
 use crate::common::*;
-use crate::damaged::{bad, block_of, blocks, is_inode, page, volume};
+use crate::damaged::{bad, block_of, blocks, is_inode, page, pages, volume};
+use crate::newcomer::says;
 use medfs::{FileKind, Files};
+use medfs_device::Mapfile;
 use medfs_format::superblock::RawSuperblock;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command as System;
 
 const PAGE: u64 = 4096;
 
@@ -118,4 +121,71 @@ fn a_check_past_a_map_does_not_take_zeros_for_content_and_a_repair_writes_the_ma
     assert!(!text.contains("F1101"), "{text}");
     medfs().args(["fsck", "--restore"]).arg(&undo).arg(s.image()).assert().code(0);
     assert!(fs::read(s.image()).unwrap() == before);
+}
+
+/// A loop device of what lies behind a partition table that is lost; it is detached at the end.
+struct Behind(String);
+
+impl Behind {
+    fn of(s: &Scratch, card: &str, start: usize) -> Option<Behind> {
+        let mut losetup = System::new("losetup");
+        losetup.args(["-r", "-o", &start.to_string(), "--show", "-f", card]).current_dir(s.path(""));
+        let done = losetup.output().ok().filter(|done| done.status.success());
+        if done.is_none() {
+            eprintln!("SKIPPED: no loop devices here");
+        }
+        Some(Behind(String::from_utf8(done?.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        let _ = System::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+/// Who copies a card with ddrescue copies all of it, and the volume is a part of that.
+#[test]
+fn the_map_of_a_whole_card_goes_with_the_volume_on_it() {
+    const START: usize = 4 << 20;
+    const PAGE: usize = self::PAGE as usize;
+    let s = volume();
+    let mut card = vec![0; START];
+    card.extend(fs::read(s.image()).unwrap());
+    card.extend(vec![0; 1 << 20]);
+    let content = pages(1, 40);
+    let lost = &content[10 * PAGE..11 * PAGE];
+    let at = START + card[START..].chunks(PAGE).position(|block| block == lost).unwrap() * PAGE;
+    card[at..at + PAGE].fill(0);
+    fs::write(s.path("card"), &card).unwrap();
+    let Some(Behind(device)) = &Behind::of(&s, "card", START) else { return };
+    let (len, rest) = (card.len() as u64, at + PAGE);
+    let ranges = format!("0 {at} +\n{at} {PAGE} -\n{rest} {} +\n", card.len() - rest);
+    let of_ddrescue = format!("# Mapfile. Created by GNU ddrescue version 1.27\n0 + 1\n{ranges}");
+    let mut own = Mapfile::new(len);
+    own.set_bad(at as u64..rest as u64);
+    for (name, text) in [("card.map", &of_ddrescue), ("own.map", &own.text())] {
+        fs::write(s.path(name), text).unwrap();
+        for (n, how) in ["get -r", "get --salvage"].iter().enumerate() {
+            let from = if n == 0 { " /" } else { "" };
+            let said = says(&s, 1, &format!("{how} --map {name} {device}{from} {name}.{n}"));
+            assert!(said.contains("/dir/a: bytes 40960-45055 "), "{said}");
+            assert!(said.contains("4 KiB of the device cannot be read"), "{said}");
+            assert_eq!(fs::read(s.path(&format!("{name}.{n}/dir/b"))).unwrap(), pages(2, 1));
+        }
+        says(&s, 0, &format!("ls -R --map {name} {device}"));
+        says(&s, 0, &format!("fsck --map {name} {device}"));
+        let kept = Mapfile::read(&s.path(name)).unwrap().unwrap();
+        assert_eq!(
+            (kept.end(), kept.bad_bytes(), kept.is_bad(at as u64..rest as u64)),
+            (len, PAGE as u64, true)
+        );
+        // It tells what was read of the card, and not where.
+        assert_eq!(kept.text().contains(&format!("{START:#010x}  ")), name == "own.map", "{}", kept.text());
+    }
+    assert_eq!(fs::read_to_string(s.path("card.map")).unwrap(), of_ddrescue, "no range is moved");
+    // One that ends before the device does is of another card.
+    fs::write(s.path("short.map"), Mapfile::new(len / 2).text()).unwrap();
+    let said = says(&s, 1, &format!("get -r --map short.map {device} / none"));
+    assert!(said.contains("it is of a device of "), "{said}");
 }
