@@ -416,8 +416,8 @@ pub(crate) fn begins_elsewhere(dev: &dyn BlockDevice, image: &Path) -> Option<St
             format!("{path} is a whole disk, and its F2FS volume is the partition {device}: name that")
         }
         None => format!(
-            "{path} holds an F2FS volume that begins at byte {begin}: {} makes a device of it",
-            hint(format_args!("losetup -o {begin} --show -f {}", quote::path(image)))
+            "{path} holds an F2FS volume that begins at byte {begin}: {} makes a read-only device of it, and without -r a writable one",
+            hint(format_args!("losetup -r -o {begin} --show -f {}", quote::path(image)))
         ),
     })
 }

@@ -162,7 +162,7 @@ fn is_superblock(medium: &Medium<'_>, at: BlockAddr) -> io::Result<bool> {
 
 pub(crate) fn begins_elsewhere(begin: u64) -> String {
     format!(
-        "the volume begins at byte {begin} of the device, and not where that does ('losetup -o {begin} --show -f IMAGE' makes a device of it)"
+        "the volume begins at byte {begin} of the device, and not where that does ('losetup -r -o {begin} --show -f IMAGE' makes a read-only device of it, and without -r a writable one)"
     )
 }
 

@@ -121,7 +121,7 @@ fn where_a_volume_begins_a_block_later_is_told() {
     bytes.extend(fs::read(s.image()).unwrap());
     fs::write(&card, bytes).unwrap();
     let expected = format!(
-        "holds an F2FS volume that begins at byte 4096: 'losetup -o 4096 --show -f {}' makes a device of it",
+        "holds an F2FS volume that begins at byte 4096: 'losetup -r -o 4096 --show -f {}' makes a read-only device of it",
         card.display()
     );
     for (command, code) in [("ls", 1), ("stat", 1), ("fsck", 8)] {

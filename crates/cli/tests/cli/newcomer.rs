@@ -332,7 +332,10 @@ fn what_is_no_volume_is_said_with_what_it_may_be() {
     disk.write_all_at(&volume, 4 << 20).unwrap();
     for words in ["ls image", "get --salvage image out"] {
         let text = says(&s, 1, words);
-        assert!(text.contains("'losetup -o 4194304 --show -f image' makes a device of it"), "{text}");
+        assert!(
+            text.contains("'losetup -r -o 4194304 --show -f image' makes a read-only device of it"),
+            "{text}"
+        );
     }
 }
 
