@@ -183,7 +183,7 @@ pub(crate) fn open_volume_at(
     // To read only it tells of a log that it does not replay.
     survivor::resolve(&mut options, &*dev);
     explain_no_volume(&*dev, path)?;
-    Volume::open(dev, options, clock).with_context(|| format!("cannot open the volume on {}", path.display()))
+    Volume::open(dev, options, clock).with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// Opens the volume on a device to read only, without changing a bit of it; of an image that was cut short,
@@ -207,9 +207,7 @@ fn open_to_read_with(dev: Target, path: &Path, survivor: Survivor) -> Result<Vol
 /// Opens the volume to mount it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
     open_volume(dev.clone(), path, options).map_err(|error| match error.downcast_ref() {
-        Some(medfs::Error::Incompatible(_)) => {
-            refuse_cut_short(dev, path).context("cannot open the volume").err().unwrap_or(error)
-        }
+        Some(medfs::Error::Incompatible(_)) => refuse_cut_short(dev, path).err().unwrap_or(error),
         _ => helpful(error, false, path),
     })
 }

