@@ -4,7 +4,7 @@ use crate::args::{ConvertArgs, ImportArgs};
 use crate::databases::Databases;
 use crate::fsck_turns::checked;
 use crate::words::{count, grouped};
-use crate::{damaged, exit, json, output, progress, survivor, target, undo};
+use crate::{exit, fsck_advice, json, output, progress, survivor, target, undo};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use medfs::SystemClock;
@@ -119,7 +119,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8> {
         bars.show(phase, done, total)
     });
     bars.clear();
-    let import = import.map_err(damaged::repair_first).with_context(cannot)?;
+    let import = import.map_err(|error| fsck_advice::repair_first(error, path)).with_context(cannot)?;
     let plan = *import.of();
     let begun = plan.switches && is_between_kinds(&*checked);
     if plan.switches {
@@ -210,11 +210,10 @@ fn check_first(dev: &dyn BlockDevice, path: &Path, begun: bool) -> Result<()> {
     let is_fault = |finding: &&Finding| !(begun && BETWEEN_KINDS.contains(&finding.code));
     let faults: Vec<&Finding> = report.findings.iter().filter(is_fault).collect();
     let is_clean = report.suppressed == 0 && faults.iter().all(|fault| fault.severity < Severity::Error);
-    let (path, faults) = (path.display(), count(faults.len() as u64 + report.suppressed, "fault"));
     if !is_clean {
-        bail!(
-            "{path} has {faults}; nothing was changed. Copy its files before you repair it: 'medfs help damaged'"
-        );
+        let faults = count(faults.len() as u64 + report.suppressed, "fault");
+        let advice = fsck_advice::advice(&report, dev, path);
+        bail!("{} has {faults}, and nothing was changed; {advice}", path.display());
     }
     Ok(())
 }
@@ -247,7 +246,7 @@ pub(crate) fn export(args: &ConvertArgs) -> Result<u8> {
     let done =
         convert::export(dev, Arc::new(SystemClock), &mut |phase, done, total| bars.show(phase, done, total));
     bars.clear();
-    let done = done.map_err(damaged::repair_first);
+    let done = done.map_err(|error| fsck_advice::repair_first(error, path));
     let done = done.with_context(|| format!("cannot export {}", path.display()))?;
     output::done("the export is complete");
     let text = if done.switched {

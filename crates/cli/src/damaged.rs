@@ -178,17 +178,6 @@ pub(crate) fn find<'v>(volume: &'v Volume, image: &Path, path: &Path) -> Result<
     })
 }
 
-/// Damage that a conversion meets: what comes before it.
-pub(crate) fn repair_first(error: medfs::Error) -> anyhow::Error {
-    match error {
-        medfs::Error::Corrupt(_) => {
-            let damage = exit::damage(&error);
-            anyhow::anyhow!("{damage}. Copy its files before you repair it: 'medfs help damaged'")
-        }
-        other => other.into(),
-    }
-}
-
 /// How the files of an image that was cut short are copied, where it opens.
 pub(crate) fn copies_what_is_left(image: &Path) -> String {
     let get = hint(format_args!("medfs get -r {}{} / DIRECTORY", map_option(), quote::path(image)));

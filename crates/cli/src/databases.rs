@@ -2,7 +2,7 @@
 
 use crate::target::{self, Target};
 use crate::words::count;
-use crate::{damaged, json};
+use crate::{fsck_advice, json};
 use anyhow::Result;
 use medfs::{FileKind, Files, Ino, Volume, convert};
 use medfs_device::quote::{self, hint};
@@ -31,8 +31,9 @@ impl Databases {
     /// Those of a volume with deltas, or of one that an import would make such a volume.
     pub(crate) fn without_zone(dev: Target, image: &Path) -> Result<Databases> {
         let volume = target::open_volume_without_log(dev, image)?;
+        let databases = convert::databases_without_zone(&volume);
         let without: HashSet<Ino> =
-            convert::databases_without_zone(&volume).map_err(damaged::repair_first)?.into_iter().collect();
+            databases.map_err(|error| fsck_advice::repair_first(error, image))?.into_iter().collect();
         let paths = if without.is_empty() { Vec::new() } else { named(&volume, &without) };
         Ok(Databases { paths, all: without.len() as u64 })
     }

@@ -1,7 +1,7 @@
-//! What `medfs fsck` advises for a volume that is not clean.
+//! What `medfs fsck` advises for a volume that is not clean, and who else meets one.
 
 use crate::get::map;
-use crate::{damaged, nvram, target};
+use crate::{damaged, exit, nvram, target};
 use medfs_device::BlockDevice;
 use medfs_device::quote::{self, hint};
 use medfs_fsck::{Code, Report, Severity};
@@ -39,7 +39,6 @@ fn copies_what_is_left(image: &Path) -> String {
 /// How a damaged volume is repaired without a regret.
 fn way_out(image: &Path, report: &Report) -> String {
     let is_fatal = report.worst() == Some(Severity::Fatal);
-    let (name, map) = (quote::path(image), damaged::map_option());
     // Where the table of nodes is lost, names lead to nothing; a salvage alone goes behind an older checkpoint, past
     // what the fsync log lacks, to files without a name, and to blocks that no node names.
     let losses = &report.losses;
@@ -47,12 +46,28 @@ fn way_out(image: &Path, report: &Report) -> String {
     let past_names =
         [Code::NatLost, Code::CheckpointOlder, Code::LogNode, Code::LogUnkept, Code::AddressMissing];
     let leads_to_all = has_names && !past_names.iter().any(|code| report.has(*code));
-    let copy = match !is_fatal && leads_to_all && opens(image) {
+    copy_then_repair(image, !is_fatal && leads_to_all && opens(image))
+}
+
+/// What comes before a repair, and the repair. `by_names`: the names of the volume lead to its files.
+fn copy_then_repair(image: &Path, by_names: bool) -> String {
+    let (name, map) = (quote::path(image), damaged::map_option());
+    let copy = match by_names {
         true => hint(format_args!("medfs get -r {map}{name} / DIRECTORY")),
         false => damaged::salvage(image),
     };
     let repair = hint(format_args!("medfs fsck --repair --undo FILE {map}{name}"));
     format!("copy the files first, {copy}, then {repair}")
+}
+
+/// Damage that a conversion meets, with what helps.
+pub(crate) fn repair_first(error: medfs::Error, image: &Path) -> anyhow::Error {
+    match error {
+        medfs::Error::Corrupt(_) => {
+            anyhow::anyhow!("{}; {}", exit::damage(&error), copy_then_repair(image, opens(image)))
+        }
+        other => other.into(),
+    }
 }
 
 /// Whether fsyncs of the volume may lie in an NVRAM.

@@ -510,7 +510,7 @@ fn an_import_refuses_a_damaged_copy_of_the_superblock() {
     (sb.magic, sb.root_ino) = (DELTA_MAGIC.into(), 7.into());
     fs::File::options().write(true).open(s.image()).unwrap().write_all_at(&block.0, 0).unwrap();
     let text = error(1, medfs().arg("import").arg(s.image()));
-    assert!(text.contains("has 1 fault; nothing was changed"), "{text}");
+    assert!(text.contains("has 1 fault, and nothing was changed"), "{text}");
 }
 
 #[test]

@@ -510,10 +510,7 @@ fn copies_come_before_repairs() {
     }
     for words in ["import image", "import --dry-run image"] {
         let text = says(&s, 1, words);
-        assert!(
-            text.contains("Copy its files before you repair it: 'medfs help damaged'"),
-            "{words}: {text}"
-        );
+        assert!(text.contains("copy the files first, 'medfs get "), "{words}: {text}");
     }
 }
 

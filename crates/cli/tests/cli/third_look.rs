@@ -187,7 +187,10 @@ fn an_import_of_a_damaged_volume_says_what_comes_first() {
     says(&s, 0, "put image file /");
     junk_inode(&s.image(), "file");
     let text = says(&s, 1, "import --dry-run image");
-    assert!(text.contains("Copy its files before you repair it: 'medfs help damaged'"), "{text}");
+    assert!(
+        text.contains("copy the files first, 'medfs get -r image / DIRECTORY', then 'medfs fsck --repair"),
+        "{text}"
+    );
 }
 
 #[test]
