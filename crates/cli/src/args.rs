@@ -257,6 +257,7 @@ pub(crate) enum ReportFormat {
 }
 
 #[derive(Args, Debug)]
+#[command(after_long_help = crate::umount::HELP)]
 pub(crate) struct UmountArgs {
     /// Directory that the volume is mounted on, or its image file or block device
     #[arg(value_name = "DIR|IMAGE|DEVICE", value_hint = ValueHint::AnyPath)]

@@ -37,10 +37,22 @@ pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
             (FSCK_OPERATIONAL, "The volume could not be checked."),
             (FSCK_USAGE, "Wrong arguments."),
         ],
-        "mount" | "umount" => &[
+        "mount" => &[
             (SUCCESS, "Success."),
             (MOUNT_USAGE, "Wrong arguments or options."),
             (MOUNT_FAILURE, "The command failed; the reason is on standard error."),
+        ],
+        "umount" => &[
+            (SUCCESS, "The volume is unmounted and complete on its device."),
+            (
+                FAILURE,
+                "The daemon had been killed: the volume is unmounted, and what was written and not fsynced is lost. \
+                 Also wrong arguments.",
+            ),
+            (
+                MOUNT_FAILURE,
+                "The volume is not unmounted, or its last writes failed; the reason is on standard error.",
+            ),
         ],
         "probe" => &[
             (SUCCESS, "The device holds a volume."),

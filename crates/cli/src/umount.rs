@@ -5,6 +5,7 @@
 //! of our kinds.
 
 use crate::args::UmountArgs;
+use crate::exit::Coded;
 use crate::outcome::Outcome;
 use crate::{exit, users};
 use anyhow::{Context, Result, bail};
@@ -37,6 +38,12 @@ const SHORT: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 const USAGE: &str = "usage: umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespace]";
+
+/// How the command ends.
+pub(crate) const HELP: &str = "\
+Exit codes: 0 the volume is unmounted and complete on its device, 1 its daemon
+had been killed, and what was written and not fsynced is lost (or the arguments
+are wrong), 32 it is not unmounted or its last writes failed.";
 
 /// What is to be unmounted, and how.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -137,10 +144,11 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
         bail!("{dir} is unmounted, but the last writes are lost: {failure}");
     }
     ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
-    if had_ended {
-        errln!(
-            "medfs umount: the daemon of {dir} had ended before its last checkpoint: the next mount brings back what was fsynced"
+    if had_ended && !mount.read_only {
+        let text = format!(
+            "{dir} is unmounted, but its daemon had ended before its last checkpoint: the next mount brings back what was fsynced, and no more"
         );
+        return Err(Coded::new(exit::FAILURE, text).into());
     }
     Ok(exit::SUCCESS)
 }
@@ -341,8 +349,14 @@ mod tests {
     fn a_killed_daemon_is_seen_by_its_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (kind, device) = ("fuse.medfs".to_owned(), (0, 1));
-        let mount =
-            MountEntry { on: "/nowhere".into(), kind, source: file.path().into(), device, owner: None };
+        let mount = MountEntry {
+            on: "/nowhere".into(),
+            kind,
+            source: file.path().into(),
+            device,
+            read_only: false,
+            owner: None,
+        };
         assert!(Daemon::of(&mount, None).is_none());
         let mut killed = lock_as_killed(file.as_file());
         let process = Daemon::of(&mount, None).unwrap().process;

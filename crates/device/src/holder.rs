@@ -336,6 +336,7 @@ mod tests {
                 kind: kind.into(),
                 source: "/dev/loop0".into(),
                 device: (7, 0),
+                read_only: false,
                 owner: None,
             }),
             layer: None,

@@ -16,6 +16,8 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// Major and minor number of the device; of a FUSE mount without one the minor number is that of its connection.
     pub device: (u32, u32),
+    /// Whether nothing can be written through it.
+    pub read_only: bool,
     /// The user and group whose processes the kernel lets in, of a FUSE mount without `allow_other`.
     pub owner: Option<(u32, u32)>,
 }
@@ -50,7 +52,7 @@ pub fn mounts(of: Option<u32>) -> io::Result<Vec<MountEntry>> {
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mut place = fields.by_ref().skip(2);
-    let (device, on) = (place.next()?, place.nth(1)?);
+    let (device, on, how) = (place.next()?, place.nth(1)?, place.next()?);
     let mut what = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let (kind, source, options) = (what.next()?, what.next()?, what.next().unwrap_or_default());
@@ -61,6 +63,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         kind: text(kind),
         source: unescape(source),
         device: (major.parse().ok()?, minor.parse().ok()?),
+        read_only: how.split(|byte| *byte == b',').any(|option| option == b"ro"),
         owner: owner(&text(options)),
     })
 }
@@ -101,7 +104,8 @@ mod tests {
         let line = "45 28 0:61 / /mnt/with\\040space rw,relatime shared:1 - fuse.medfs /a\\134b\\043.img rw,user_id=0";
         let entry = parse(line.as_bytes()).unwrap();
         assert_eq!((entry.on.to_str(), entry.source.to_str()), (Some("/mnt/with space"), Some("/a\\b#.img")));
-        assert_eq!((entry.device, entry.is_medfs()), ((0, 61), true));
+        assert_eq!((entry.device, entry.is_medfs(), entry.read_only), ((0, 61), true, false));
+        assert!(parse(b"45 28 0:61 / /mnt nosuid,ro - fuse.medfs /a rw").unwrap().read_only);
         let entry = parse(b"45 28 7:2 / /mnt rw - fuseblk.medfs /dev/loop2 rw").unwrap();
         assert_eq!((entry.device, entry.is_medfs()), ((7, 2), true));
         assert!(!parse(b"45 28 7:2 / /mnt rw - ext4 /dev/loop2 rw").unwrap().is_medfs());
@@ -118,7 +122,8 @@ mod tests {
     fn the_file_of_a_source() {
         let path = |source: &str| {
             let (on, kind) = (PathBuf::new(), String::new());
-            let entry = MountEntry { on, kind, source: source.into(), device: (0, 0), owner: None };
+            let entry =
+                MountEntry { on, kind, source: source.into(), device: (0, 0), read_only: false, owner: None };
             entry.device_path().to_owned()
         };
         assert_eq!(path("/a/flash:b"), Path::new("/a/flash:b"));

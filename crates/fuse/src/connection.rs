@@ -61,7 +61,7 @@ mod tests {
     fn numbers_of_connections() {
         let entry = |device| {
             let (on, kind, source) = ("/m".into(), "fuse.medfs".into(), "x".into());
-            MountEntry { on, kind, source, device, owner: None }
+            MountEntry { on, kind, source, device, read_only: false, owner: None }
         };
         assert_eq!(number(&entry((0, 61))), 61);
         assert_eq!(number(&entry((7, 2))), (7 << 20) | 2);
