@@ -16,7 +16,7 @@ meaning. Each is one of three:
 
   warning  the volume is consistent; a repair tidies what does not stay
   error    the volume is inconsistent, and a repair mends it
-  fatal    the volume cannot be read from there on, and a repair is not possible";
+  fatal    the check ends there; only F0107 can be repaired, with --nvram FILE";
 
 /// The numbers, areas first.
 const AREAS: [(u16, &str); 11] = [

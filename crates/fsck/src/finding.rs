@@ -18,7 +18,7 @@ pub enum Severity {
     Warning,
     /// The volume is inconsistent; a repair mends it.
     Error,
-    /// The volume cannot be read from here on; a repair is not possible.
+    /// The check ends here. A repair is possible only where it is given an [NVRAM](Code::NvramPending) that it lacked.
     Fatal,
 }
 
