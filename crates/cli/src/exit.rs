@@ -61,7 +61,10 @@ pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
         ],
         "get" => &[
             (SUCCESS, "Everything was copied that the volume shows."),
-            (FAILURE, "Some files were not copied or are incomplete; each is named on standard error."),
+            (
+                FAILURE,
+                "Some files were not copied or are incomplete, each of which is named on standard error, or the volume does not open.",
+            ),
             (USAGE, "Wrong arguments."),
         ],
         "ls" => &[

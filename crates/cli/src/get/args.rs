@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// How files are got off a damaged card.
 const GET_HELP: &str = "\
 Unreadable data is skipped. Every file or directory that was not copied or is
-incomplete is named at the end with the reason, and the exit code is 1.
+incomplete is named at the end with the reason.
 Unreadable pages of a file become holes; on standard output they become zeros.
 
 A file is written as NAME.partial and renamed to NAME once it is complete. An
@@ -26,7 +26,10 @@ environment variable TMPDIR names, otherwise /tmp, holds the differences.
 
 --map FILE skips the blocks that the map calls bad, and updates the map while
 files are copied; where there is no such file, a new map begins. A map that ddrescue made of the same image or device works too;
-blocks that ddrescue has not read count as bad.";
+blocks that ddrescue has not read count as bad.
+
+Exit codes: 0 all is copied that the volume shows, 1 something is missing or the
+volume does not open, 2 wrong arguments, 130 interrupted with Ctrl-C.";
 
 /// What is copied by its path, and what is copied whatever leads to it.
 const USAGE: &str = "\
