@@ -256,7 +256,7 @@ fn mount(
         Err(e) => {
             // The mount's error is the one to tell; an unclean close loses nothing.
             closing.close();
-            Err(e)
+            Err(needs_no_mount(e))
         }
     }
 }
@@ -399,6 +399,20 @@ fn refuse_covering(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Says of a mount that failed for want of FUSE, or of a right to it, what needs none.
+fn needs_no_mount(error: anyhow::Error) -> anyhow::Error {
+    use medfs_fuse::Error::{Device, Fusermount, NoFusermount};
+    let lacks_fuse = match error.downcast_ref() {
+        Some(Device(_) | NoFusermount) => true,
+        Some(Fusermount { message, .. }) => message.contains("/dev/fuse"),
+        _ => false,
+    };
+    match lacks_fuse {
+        true => anyhow::anyhow!("{}; 'medfs get' and 'medfs ls' need no mount", exit::sentence(&error)),
+        false => error,
+    }
+}
+
 fn found(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }
@@ -477,6 +491,17 @@ mod tests {
         assert_eq!(args.options, ["ro,noatime"]);
         let error = helper(&["/dev/sda1", "/mnt", "-o", "frobnicate"]).unwrap_err().to_string();
         assert!(error.contains("frobnicate"), "{error}");
+    }
+
+    #[test]
+    fn who_may_not_mount_is_told_what_needs_none() {
+        let failed = |message: &str| {
+            let (what, path, message) = ("mount on", "/mnt".into(), message.to_owned());
+            needs_no_mount(medfs_fuse::Error::Fusermount { what, path, message }.into()).to_string()
+        };
+        let text = failed("failed to open /dev/fuse: Permission denied");
+        assert!(text.ends_with("Permission denied; 'medfs get' and 'medfs ls' need no mount"), "{text}");
+        assert!(!failed("mountpoint is not empty").contains("medfs get"));
     }
 
     #[test]
