@@ -94,7 +94,10 @@ pub(super) fn tell(
 ) -> Result<u8> {
     let is_all = outcome.is_whole() && ended.is_ok();
     let code = if is_all { exit::SUCCESS } else { exit::FAILURE };
-    tell_failures(args, outcome);
+    tell_failures(outcome);
+    if ended.is_ok() && (args.recursive || args.salvage) {
+        count_failures(outcome);
+    }
     tell_missing(args, outcome);
     if more.fills {
         errln!("medfs get: {}", damaged::salvage_fills(&args.image));
@@ -131,7 +134,7 @@ pub(super) fn tell(
             failed_more: outcome.more_failures,
             exit: code,
         })?;
-    } else if args.salvage {
+    } else if args.salvage && ended.is_ok() {
         let all = words::count(outcome.files + outcome.directories, "file or directory");
         let flawed = match outcome.flawed {
             0 => String::new(),
@@ -144,19 +147,23 @@ pub(super) fn tell(
             without_names(outcome)
         );
     }
-    ended.map_err(|error| not_tried(error, outcome))?;
+    ended.map_err(|_| not_tried(outcome))?;
     Ok(code)
 }
 
-/// Names each path that failed, and counts them.
-fn tell_failures(args: &GetArgs, outcome: &Outcome) {
+/// Names each path that failed.
+fn tell_failures(outcome: &Outcome) {
     for line in lines(&outcome.failures) {
         errln!("{line}");
     }
     if outcome.more_failures > 0 {
         errln!("medfs get: and {} more", words::count(outcome.more_failures, "file or directory"));
     }
-    if outcome.failed_of_files() > 0 && (args.recursive || args.salvage) {
+}
+
+/// Counts the paths that failed, where some did.
+fn count_failures(outcome: &Outcome) {
+    if outcome.failed_of_files() > 0 {
         let failed = words::count(outcome.failed_of_files(), "file or directory");
         let whole = match outcome.whole() {
             0 => "nothing was copied completely".to_owned(),
@@ -194,16 +201,20 @@ fn lines(failures: &[Failure]) -> Vec<String> {
     lines
 }
 
-/// What ended the copying, and what was not tried.
-fn not_tried(error: io::Error, outcome: &Outcome) -> anyhow::Error {
-    let copied = words::count(outcome.whole(), "file or directory");
-    let were = if outcome.whole() == 1 { "was" } else { "were" };
+/// What was not tried as the disk is full. The file that could not be written is among the failures, with the reason.
+fn not_tried(outcome: &Outcome) -> anyhow::Error {
+    let copied = match outcome.whole() {
+        0 => "nothing was copied whole".to_owned(),
+        1 => "1 file or directory was copied whole".to_owned(),
+        whole => format!("{} were copied whole", words::count(whole, "file or directory")),
+    };
+    let failed = words::grouped(outcome.failed_of_files());
     let rest = match outcome.untried {
         Some(untried) => format!("{} not tried", words::grouped(untried)),
         None => "the rest was not tried".to_owned(),
     };
     let way = "make room, or name a directory on a larger disk, and run it again";
-    anyhow::anyhow!("{}; {copied} {were} copied whole, {rest}: {way}", exit::sentence(&error.into()))
+    anyhow::anyhow!("{copied}, {failed} in part or not at all, {rest}: {way}")
 }
 
 /// What is known to be missing, without a name of its own.
