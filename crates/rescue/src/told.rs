@@ -156,20 +156,20 @@ impl<'v, S> Walk<'v, S> {
             self.add_reason(ino, reason);
         }
         for (ino, pages) in altered.reverted {
-            let which = match pages {
-                None => "pages that cannot be told".to_owned(),
+            let reason = match pages {
+                None => "some of its latest changes are lost, and nothing tells which: parts of it may be older or damaged, so \
+                     check its content before you rely on it"
+                    .to_owned(),
                 Some(pages) => {
                     let shown: Vec<String> = pages.iter().take(MOST_PAGES).map(u32::to_string).collect();
                     let more = pages.len().saturating_sub(MOST_PAGES);
                     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                     let what = if pages.len() == 1 { "page" } else { "pages" };
-                    format!("{what} {}{more}", shown.join(", "))
+                    let which = format!("{what} {}{more}", shown.join(", "));
+                    format!("updates of {which} are lost: what was brought of these is older or damaged")
                 }
             };
-            self.add_reason(
-                ino,
-                &format!("updates of {which} are lost: what was brought of these is older or damaged"),
-            );
+            self.add_reason(ino, &reason);
         }
         for ino in altered.short {
             self.older.entry(ino).or_insert(Older { reason: SHORT.to_owned(), met: false });
@@ -200,7 +200,7 @@ impl<'v, S> Walk<'v, S> {
         for pages in cuts.iter().filter_map(|cut| cut.pages.as_ref()) {
             let bytes = pages.start.saturating_mul(PAGE)..pages.end.saturating_mul(PAGE).min(size);
             if bytes.start < bytes.end {
-                reason.get_or_insert("what was there is damaged, or what leads there".into());
+                reason.get_or_insert("its blocks, or the nodes that lead to them, are damaged".into());
                 lost.add(bytes);
             }
         }
