@@ -59,8 +59,8 @@ fn costs(losses: &Losses) -> Option<String> {
     }
     if losses.renamed > 0 {
         parts.push(format!(
-            "put {} back into the directory named in the inode, or into lost+found with that",
-            files(losses.renamed)
+            "put {} back into the directory that their inode names, or into lost+found where that is lost too",
+            words::count(losses.renamed, "file or directory")
         ));
     }
     if losses.blocks > 0 {

@@ -53,7 +53,7 @@ fn without_directory() -> Scratch {
 #[test]
 fn what_a_repair_costs_is_said_before() {
     let s = without_directory();
-    let costs = "a repair will put 12 files back into the directory named in the inode";
+    let costs = "a repair will put 12 files and directories back into the directory that their inode names";
     for (args, code) in [(&["fsck"][..], 4), (&["fsck", "--repair"], 1)] {
         let assert = medfs().args(args).arg(s.image()).assert().code(code);
         let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
