@@ -44,14 +44,11 @@ pub(crate) fn codes(command: &str) -> &'static [(u8, &'static str)] {
         ],
         "umount" => &[
             (SUCCESS, "The volume is unmounted and complete on its device."),
-            (
-                FAILURE,
-                "The daemon had been killed: the volume is unmounted, and what was written and not fsynced is lost. \
-                 Also wrong arguments.",
-            ),
+            (MOUNT_USAGE, "Wrong arguments."),
             (
                 MOUNT_FAILURE,
-                "The volume is not unmounted, or its last writes failed; the reason is on standard error.",
+                "The volume is not unmounted, or its last writes are lost, as they failed or its daemon had been killed; the \
+                 reason is on standard error.",
             ),
         ],
         "probe" => &[

@@ -5,7 +5,6 @@
 //! of our kinds.
 
 use crate::args::UmountArgs;
-use crate::exit::Coded;
 use crate::outcome::Outcome;
 use crate::{exit, users};
 use anyhow::{Context, Result, bail};
@@ -41,9 +40,9 @@ const USAGE: &str = "usage: umount.fuse.medfs DIR [-lfnrv] [-t type] [-N namespa
 
 /// How the command ends.
 pub(crate) const HELP: &str = "\
-Exit codes: 0 the volume is unmounted and complete on its device, 1 its daemon
-had been killed, and what was written and not fsynced is lost (or the arguments
-are wrong), 32 it is not unmounted or its last writes failed.";
+Exit codes: 0 the volume is unmounted and complete on its device, 1 the arguments
+are wrong, 32 it is not unmounted, or its last writes are lost, as they failed or
+its daemon had been killed.";
 
 /// What is to be unmounted, and how.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,10 +144,9 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     }
     ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
     if had_ended && !mount.read_only {
-        let text = format!(
+        bail!(
             "{dir} is unmounted, but its daemon had ended before its last checkpoint: the next mount brings back what was fsynced, and no more"
         );
-        return Err(Coded::new(exit::FAILURE, text).into());
     }
     Ok(exit::SUCCESS)
 }
