@@ -4,9 +4,10 @@
 //! in the copies not in force; flush; the checkpoint, last. Until then the old checkpoint is in force with its own
 //! NAT and SIT, so that a crash at any moment leaves a volume on which the same repair starts over.
 
-use crate::damage_found::{counted_inodes, damaged_files, gone, note_unkept};
+use crate::damage_found::{counted_inodes, damaged_files, note_unkept};
 use crate::damaged::{DamagedFiles, LostFile};
 use crate::finding::{Altered, Code, Cut, Finding, Findings, Losses, Severity, counted};
+use crate::gone::gone;
 use crate::image::{Image, Stop};
 use crate::judgement::Judgement;
 use crate::log::{self, FsyncLog};

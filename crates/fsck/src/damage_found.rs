@@ -5,8 +5,6 @@ use crate::entry_walk::{add_lost, path_below, place_of};
 use crate::judgement::Judgement;
 use crate::names::own_name;
 use crate::reach::Entry;
-use crate::walk::Walker;
-use foldhash::HashSet;
 use medfs_format::Ino;
 use medfs_format::log_gap::Files;
 use medfs_format::node::RawInode;
@@ -53,22 +51,6 @@ pub(crate) fn note_unkept(
 /// The inodes that the checkpoint counts, but for medfs's own ones that are lost.
 pub(crate) fn counted_inodes(j: &Judgement<'_>) -> u32 {
     j.image.checkpoint().valid_inode_count.get().saturating_sub(j.own_lost)
-}
-
-/// How many of them were not reached, and nothing else tells of them.
-pub(crate) fn gone(w: &mut Walker<'_, '_>, reached: u32) -> io::Result<u64> {
-    let mut told: HashSet<Ino> = w.told.iter().chain(&w.foreign.led).copied().collect();
-    told.extend(w.nameless.iter().chain(&w.anew.remade).chain(&w.anew.files));
-    let logged: Vec<Ino> = w.logged.keys().copied().collect();
-    for ino in logged {
-        let entry = w.image.nat(ino)?;
-        // New files of the log are not in the checkpoint's count.
-        if entry.ino.get() == ino && w.image.g.in_main(entry.block_addr.get()) {
-            told.insert(ino);
-        }
-    }
-    told.retain(|&ino| !w.space.nid_reached(ino));
-    Ok(u64::from(counted_inodes(w)).saturating_sub(u64::from(reached) + told.len() as u64))
 }
 
 /// Whether an inode says of itself where an entry is that leads to it.

@@ -4,9 +4,9 @@
 //! A regular file that has blocks or nodes is made anew of these instead ([`crate::lost_file`]), as its head says how
 //! it is divided.
 
+use crate::SECTOR;
 use crate::evidence::owned_slots;
 use crate::finding::Code;
-use crate::head::SECTOR;
 use crate::maker::Maker;
 use crate::named::{unnamed, unnamed_block};
 use crate::reach::Entry;

@@ -8,9 +8,9 @@
 //!
 //! Invariant: nothing is changed without a finding that says what was taken for what.
 
+use crate::SECTOR;
 use crate::file::FileWalk;
 use crate::finding::{Code, Findings};
-use crate::head::SECTOR;
 use crate::inode::Rules;
 use crate::judgement::{Judgement, mend};
 use crate::led::is_named;

@@ -5,6 +5,7 @@
 //! inode would give it that one's owner, mode, size and clusters. Of a link that is not longer than the sector nothing
 //! is left.
 
+use crate::SECTOR;
 use crate::judgement::Judgement;
 use crate::led::led_to;
 use crate::named::{first_block, namers};
@@ -20,9 +21,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use zerocopy::IntoBytes;
-
-/// What a device writes as a whole, in bytes.
-pub(crate) const SECTOR: usize = 512;
 
 /// What tells whose an inode is, or was.
 pub(crate) struct Heads<'j, 'd>(pub(crate) &'j mut Judgement<'d>);

@@ -1,7 +1,7 @@
 //! Judging one inode block on its own: what can be mended in place is mended, the rest is a reason to reject it.
 
+use crate::SECTOR;
 use crate::finding::Code;
-use crate::head::SECTOR;
 use crate::image::Image;
 use medfs_format::dentry::MAX_DEPTH;
 use medfs_format::node::{

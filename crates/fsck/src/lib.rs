@@ -33,6 +33,7 @@ mod evidence;
 mod file;
 mod finding;
 mod foreign;
+mod gone;
 mod head;
 mod holes;
 mod image;
@@ -105,3 +106,6 @@ pub use options::Options;
 pub use tools::dump;
 #[cfg(feature = "test-support")]
 pub use tools::inject;
+
+/// What a device writes as a whole, in bytes.
+pub(crate) const SECTOR: usize = 512;

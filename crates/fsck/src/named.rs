@@ -9,7 +9,7 @@
 //! each node id; then an entry for each block that nobody names, and for each that has two to claim it, up to
 //! [`MAX_BLOCKS`] of a kind.
 
-use crate::head::SECTOR;
+use crate::SECTOR;
 use crate::image::Image;
 use crate::slots::{has_no_addresses, most_addresses};
 use crate::space::{Kind, Owner, recorded};

@@ -2,8 +2,8 @@
 //! link's. Nobody can read such a link (Linux answers `ENOENT`), or it leads elsewhere, so that it is given up: its
 //! name goes, and is among the lost ones.
 
+use crate::SECTOR;
 use crate::finding::Code;
-use crate::head::SECTOR;
 use crate::judgement::Judgement;
 use medfs_format::node::{Advise, Inline, RawInode};
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino, NEW_ADDR, NULL_ADDR};

@@ -55,7 +55,7 @@ impl Mapping {
     /// A word, by its index.
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.bytes / WORD as usize, "a word outside the mapping");
-        // SAFETY: it is inside the mapping, which is aligned to pages and lives as long as `self`; all access is atomic.
+        // SAFETY: inside the mapping, which is aligned to pages and lives as long as `self`; all access is atomic.
         unsafe { self.at.add(index).as_ref() }
     }
 
@@ -150,7 +150,7 @@ mod cache {
     ///
     /// The address is mapped, and the processor can.
     pub(super) unsafe fn write_back_line(at: *const u8) {
-        // SAFETY: DC CVAP, by its encoding, as assemblers know the name for newer processors alone. It changes no content.
+        // SAFETY: DC CVAP by its encoding, as assemblers know its name for newer processors alone. It changes nothing.
         unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) at, options(nostack, preserves_flags)) }
     }
 
