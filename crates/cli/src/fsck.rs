@@ -4,9 +4,10 @@
 //! taken back.
 
 use crate::exit::{self, Coded};
-use crate::fsck_advice::{advice, is_sound_but_for_memory, waits_for_memory};
+use crate::fsck_advice::{advice, waits_for_memory};
 use crate::fsck_args::FsckArgs;
-use crate::fsck_costs::{loses, print_costs, print_damaged, print_gone, print_lost};
+use crate::fsck_costs::{print_costs, print_damaged, print_gone, print_lost};
+use crate::fsck_refusal::refusal;
 use crate::fsck_replay::LooseEnds;
 use crate::fsck_turns::{Ended, Mended, found_on, rehearse, replays, take_turns};
 use crate::get::map;
@@ -225,27 +226,14 @@ fn leave_to_mount(args: &FsckArgs, found: &Report) -> Result<u8> {
 /// Says that a memory was named which the volume does not need.
 fn tell_unused_memory(args: &FsckArgs, found: &Report) {
     if let Some(place) = args.nvram.as_ref().filter(|_| !waits_for_memory(found)) {
-        outln!("{}: no fsyncs of it lie in an NVRAM: {place} is not used", args.image.display());
+        let image = args.image.display();
+        match found.has(Code::SuperblockLost) {
+            true => outln!(
+                "{image}: whether fsyncs of it lie in an NVRAM was told by its superblocks, which are lost: {place} is not used"
+            ),
+            false => outln!("{image}: no fsyncs of it lie in an NVRAM: {place} is not used"),
+        }
     }
-}
-
-/// Why a volume is left as it is, and what helps.
-fn refusal(args: &FsckArgs, dev: &dyn BlockDevice, found: &Report) -> Option<(&'static str, String)> {
-    let advice = || advice(found, dev, &args.image);
-    // At boot the mount will have the memory.
-    let is_for_mount = args.preen && is_sound_but_for_memory(found);
-    if waits_for_memory(found) && args.nvram.is_none() && !is_for_mount {
-        return Some(("fsyncs may lie in an NVRAM", advice()));
-    }
-    if found.has(Code::Truncated) {
-        return Some(("no repair brings back the end of an image", advice()));
-    }
-    if args.preen && loses(found) {
-        return Some(("that loses something", advice()));
-    }
-    let log = found.asks_for_repair().then(|| survivor::waiting(dev)).flatten()?;
-    let advice = format!("mount the volume first or, where that fails, move {} away", log.display());
-    Some(("that makes void what a daemon acknowledged before it was killed", advice))
 }
 
 /// What is told of a repair that the user or an error ends.

@@ -30,6 +30,7 @@ mod fsck_advice;
 mod fsck_args;
 mod fsck_costs;
 mod fsck_helper;
+mod fsck_refusal;
 mod fsck_replay;
 mod fsck_turns;
 mod generate;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use medfs::{DurabilityMode, MountOptions, Survivor};
 use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, read_block};
+use medfs_format::crc;
 use medfs_format::superblock::RawSuperblock;
 use rustix::fs::{StatFs, statfs};
 use rustix::process::geteuid;
@@ -46,23 +47,50 @@ pub(crate) fn resolve(options: &mut MountOptions, dev: &dyn BlockDevice) {
     }
 }
 
-/// The log that has what a daemon of the volume acknowledged before it was killed.
+/// The log that has what a daemon of the volume acknowledged before it was killed: of the UUID of each copy of the
+/// superblock, and of the one that counts, as a bit of any may be flipped.
 pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
-    let mut copies = (0..2).filter_map(|at| read_block(dev, at).ok());
-    let superblock = copies.find(|block| target::is_superblock(block))?;
-    let uuid = RawSuperblock::in_block(&superblock).uuid;
-    places().find_map(|dir| medfs::waiting_operations(&dir, uuid))
+    let copies =
+        (0..2).filter_map(|at| read_block(dev, at).ok()).filter(|block| target::is_superblock(block));
+    let mut uuids: Vec<[u8; 16]> = copies.map(|block| RawSuperblock::in_block(&block).uuid).collect();
+    uuids.extend(target::in_force(dev).map(|superblock| superblock.uuid));
+    uuids.iter().find_map(|&uuid| places().find_map(|dir| medfs::waiting_operations(&dir, uuid)))
+}
+
+/// The log that waits for a volume whose UUID is lost, by the seed that it gives the checksums.
+pub(crate) fn waiting_for_seed(seed: u32) -> Option<PathBuf> {
+    let logs = places().filter_map(|dir| fs::read_dir(&dir).ok().map(|entries| (dir, entries)));
+    logs.flat_map(|(dir, entries)| entries.filter_map(Result::ok).map(move |entry| (dir.clone(), entry)))
+        .find_map(|(dir, entry)| {
+            let name = entry.file_name().into_string().ok()?;
+            let uuid = name.strip_prefix("medfs-")?.strip_suffix(".log")?.parse::<uuid::Uuid>().ok()?;
+            let gives = crc::chain(!0, uuid.as_bytes()) == seed;
+            gives.then(|| medfs::waiting_operations(&dir, uuid.into_bytes())).flatten()
+        })
 }
 
 /// Says that a volume has less than was acknowledged, where that is so.
 pub(crate) fn warn(dev: &dyn BlockDevice, image: &Path) {
+    if let Some(lacks) = lacks(dev, image, None) {
+        errln!("medfs: {lacks}");
+    }
+}
+
+/// What a volume lacks of what was acknowledged, in a sentence. `seed`: that of its checksums, where it is known.
+pub(crate) fn lacks(dev: &dyn BlockDevice, image: &Path, seed: Option<u32>) -> Option<String> {
     if let Some(log) = waiting(dev) {
         let mount = hint(format_args!("medfs mount {} DIRECTORY", quote::path(image)));
-        errln!(
-            "medfs: {} has what a daemon acknowledged before it was killed, and the volume lacks it: {mount} brings it back",
-            log.display()
-        );
+        let log = log.display();
+        return Some(format!(
+            "{log} has what a daemon acknowledged before it was killed, and the volume lacks it: {mount} brings it back"
+        ));
     }
+    let lost = seed.filter(|_| target::in_force(dev).is_none());
+    let log = lost.and_then(waiting_for_seed)?;
+    Some(format!(
+        "{} has what a daemon acknowledged before it was killed, which nothing brings back: the superblocks are lost",
+        log.display()
+    ))
 }
 
 /// Brings back what a daemon acknowledged, before the volume becomes another one.

@@ -318,7 +318,7 @@ fn spans_several_devices(dev: &dyn BlockDevice) -> bool {
 }
 
 /// The superblock that counts, where a copy of it is valid.
-fn in_force(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
+pub(crate) fn in_force(dev: &dyn BlockDevice) -> Option<RawSuperblock> {
     let copies: Vec<Box<Block>> = (0..2).filter_map(|at| read_block(dev, at).ok()).collect();
     let copies = copies.iter().map(|block| RawSuperblock::in_block(block));
     let valid: Vec<&RawSuperblock> = copies.filter(|sb| sb.validate().is_ok()).collect();

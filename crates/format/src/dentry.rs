@@ -207,7 +207,11 @@ impl<B: AsRef<[u8]>> Area<B> {
     /// Finds a name. Large directories spend their time here, so entries are compared before they are looked
     /// at closely.
     pub fn find(&self, name: &[u8], id: u64) -> Result<Option<Entry<'_>>, FormatError> {
-        let hash = dentry_hash(name);
+        self.find_hashed(name, dentry_hash(name), id)
+    }
+
+    /// The same of a name that has this hash, as one has in a directory that ignores case.
+    pub fn find_hashed(&self, name: &[u8], hash: u32, id: u64) -> Result<Option<Entry<'_>>, FormatError> {
         let bytes = self.bytes.as_ref();
         let raw = <[RawDirEntry]>::ref_from_bytes(&bytes[self.layout.entries_at..self.layout.names_at])
             .expect("sized");

@@ -64,6 +64,9 @@ pub struct Report {
     /// other programs may take the checkpoint before for the newest.
     #[serde(skip)]
     pub lacks_header: bool,
+    /// The seed of the volume's checksums, which its UUID gives; where the superblocks are lost, the inodes tell it.
+    #[serde(skip)]
+    pub seed: Option<u32>,
 }
 
 /// What a check came to, where it went through the volume.
@@ -337,6 +340,7 @@ pub(crate) fn pass(
     let unkept = note_unkept(&mut w.j, log.unkept, log.behind)?;
     let report = Report {
         lacks_header: !w.image.unflipped.is_empty(),
+        seed: w.image.inode_seed(),
         counted: Some(Counted { directories: w.directories, files: w.files, blocks: w.space.blocks }),
         orphans: orphans.len() as u64,
         log_to_replay: log.summary,

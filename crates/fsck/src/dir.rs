@@ -4,8 +4,7 @@ use crate::file::{DirWalk, FileWalk};
 use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::Judgement;
-use crate::lengths::folded;
-use crate::names::{is_opaque, level_of, right_place};
+use crate::names::{folded, is_opaque, level_of, right_place};
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, bucket_blocks, bucket_start, buckets, is_blank};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::{FileFlags, FileKind, Inline, RawInode};
@@ -150,6 +149,8 @@ impl Judgement<'_> {
                     b"." | b".." => {}
                     name if dentry_hash(name) == entry.hash => intact.push(entry.hash),
                     name if folded(name) == entry.hash => found.folded += 1,
+                    // The hash of other names is not known where case is ignored.
+                    name if !name.is_ascii() => {}
                     _ => found.other = true,
                 }
             }

@@ -5,7 +5,7 @@
 
 use crate::judgement::Judgement;
 use crate::maker::Maker;
-use crate::names::{bucket, level_of};
+use crate::names::{bucket, hash_of, level_of};
 use crate::space::Owner;
 use medfs_device::Cause;
 use medfs_format::dentry::{Area, AreaLayout, MAX_DEPTH, slots_for};
@@ -277,10 +277,11 @@ type Change<'a> = &'a dyn Fn(&mut Area<&mut [u8]>, usize);
 fn change_entry(w: &mut Judgement<'_>, dir: Ino, name: &[u8], change: Change<'_>) -> io::Result<()> {
     let Some((addr, mut block)) = w.directory_block(dir)? else { return Ok(()) };
     let inode: &mut RawInode = block.view_mut();
+    let hash = hash_of(inode, name);
     if inode.inline().contains(Inline::DENTRY) {
         let range = inode.slots(w.rules.flexible()).inline_content_range();
         let bytes = &mut inode.as_mut_bytes()[range];
-        if change_in_area(&mut Area::new(AreaLayout::inline(bytes.len()), bytes), dir, name, change) {
+        if change_in_area(&mut Area::new(AreaLayout::inline(bytes.len()), bytes), dir, (name, hash), change) {
             w.write_inode(addr, &mut block)?;
         }
         return Ok(());
@@ -292,7 +293,7 @@ fn change_entry(w: &mut Judgement<'_>, dir: Ino, name: &[u8], change: Change<'_>
                 continue;
             }
             let mut data = w.image.cache.read(addr)?;
-            if change_in_area(&mut Area::new(AreaLayout::BLOCK, &mut data.0), dir, name, change) {
+            if change_in_area(&mut Area::new(AreaLayout::BLOCK, &mut data.0), dir, (name, hash), change) {
                 return w.write(addr, &data, Cause::Data);
             }
         }
@@ -301,7 +302,12 @@ fn change_entry(w: &mut Judgement<'_>, dir: Ino, name: &[u8], change: Change<'_>
 }
 
 /// Changes the entry of a name in an area; `false` where it is not there.
-fn change_in_area(area: &mut Area<&mut [u8]>, dir: Ino, name: &[u8], change: Change<'_>) -> bool {
-    let slot = area.find(name, dir.into()).ok().flatten().map(|entry| entry.slot);
+fn change_in_area(
+    area: &mut Area<&mut [u8]>,
+    dir: Ino,
+    (name, hash): (&[u8], u32),
+    change: Change<'_>,
+) -> bool {
+    let slot = area.find_hashed(name, hash, dir.into()).ok().flatten().map(|entry| entry.slot);
     slot.map(|slot| change(area, slot)).is_some()
 }

@@ -92,7 +92,9 @@ impl Judgement<'_> {
         };
         let end = (last + 1) * medfs_format::BLOCK_SIZE as u64;
         let size = inode.i_size.get();
-        if inode.advise().contains(Advise::KEEP_SIZE) || size > last * medfs_format::BLOCK_SIZE as u64 {
+        let is_excused = inode.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY)
+            || inode.inline().contains(Inline::PIN_FILE);
+        if is_excused || size > last * medfs_format::BLOCK_SIZE as u64 {
             return;
         }
         self.findings.add(

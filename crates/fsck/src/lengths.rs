@@ -3,15 +3,11 @@
 
 use crate::file::DirWalk;
 use crate::finding::{Code, Findings};
+use crate::names::folded;
 use medfs_format::Ino;
 use medfs_format::dentry::{Area, SLOT_LEN, slots_for};
 use medfs_format::hash::dentry_hash;
 use medfs_format::node::FileKind;
-
-/// The hash of a name of ASCII where case is ignored.
-pub(crate) fn folded(name: &[u8]) -> u32 {
-    dentry_hash(&name.to_ascii_lowercase())
-}
 
 /// Whether most entries of an area have the hashes of their names, in a directory that ignores case or another one.
 pub(crate) fn are_hashed(area: &Area<&[u8]>) -> bool {

@@ -123,8 +123,8 @@ impl Walker<'_, '_> {
         offset: u32,
     ) -> io::Result<Option<(Option<Nid>, usize)>> {
         let Some((parent, at)) = above(offset) else {
-            let at = BELOW_INODE.iter().position(|below| *below == offset).expect("it is below the inode");
-            return Ok((inode.i_nid[at].get() == 0).then_some((None, at)));
+            let at = BELOW_INODE.iter().position(|below| *below == offset);
+            return Ok(at.filter(|&at| inode.i_nid[at].get() == 0).map(|at| (None, at)));
         };
         let parent = match above(parent) {
             None => BELOW_INODE.iter().position(|below| *below == parent).map(|at| inode.i_nid[at].get()),
@@ -143,7 +143,8 @@ impl Walker<'_, '_> {
             return Ok(None);
         }
         let addr = self.image.nat(nid)?.block_addr.get();
-        Ok(Some(self.image.cache.get(addr)?.view::<RawIndirectNode>().nid[at].get()))
+        let block = self.image.cache.get(addr)?;
+        Ok(block.view::<RawIndirectNode>().nid.get(at).filter(|_| nid != f.ino).map(|nid| nid.get()))
     }
 
     /// Whether the walk has taken a node as one of the file's.

@@ -72,7 +72,8 @@ pub(crate) fn find_unnamed(image: &mut Image<'_>) -> io::Result<Unnamed> {
         {
             found.namers.entry(first).or_default().push(ino);
         }
-        let is_own = (at.nid.get(), at.ino.get()) == (nid, ino) && nid != ino;
+        // Place 0 is the inode's.
+        let is_own = (at.nid.get(), at.ino.get()) == (nid, ino) && nid != ino && at.node_offset() != 0;
         if is_own && !test_bit(&named.nids, nid as usize) && image.is_valid(addr)? {
             found.nodes.entry(ino).or_default().push((at.node_offset(), nid));
         }
@@ -257,6 +258,9 @@ pub(crate) fn named_at(image: &mut Image<'_>, ino: Ino, offset: u32) -> io::Resu
         Some((above, at)) => (named_at(image, ino, above)?, at),
         None => (ino, BELOW_INODE.iter().position(|below| *below == offset).expect("it is below the inode")),
     };
+    if nid == ino && above(offset).is_some() {
+        return Ok(0); // the inode names itself as the node above
+    }
     let addr = if image.g.is_nid(nid) { image.nat(nid)?.block_addr.get() } else { NULL_ADDR };
     if !image.g.in_main(addr) {
         return Ok(0);

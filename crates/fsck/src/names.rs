@@ -35,9 +35,21 @@ pub(crate) fn is_encrypted(inode: &RawInode) -> bool {
     inode.advise().contains(Advise::ENCRYPT)
 }
 
+/// The hash of a name of ASCII where case is ignored.
+pub(crate) fn folded(name: &[u8]) -> u32 {
+    dentry_hash(&name.to_ascii_lowercase())
+}
+
+/// The hash of a name in a directory. Of names that are not ASCII it is not known where case is ignored, nor of any that
+/// is encrypted: it is then another one.
+pub(crate) fn hash_of(inode: &RawInode, name: &[u8]) -> u32 {
+    let folds = inode.flags().contains(FileFlags::CASEFOLD) && !is_encrypted(inode);
+    if folds && name.is_ascii() { folded(name) } else { dentry_hash(name) }
+}
+
 /// The pages of a level in which a name may be.
 pub(crate) fn bucket(inode: &RawInode, level: u32, name: &[u8]) -> std::ops::Range<u64> {
-    let index = u64::from(dentry_hash(name)) % buckets(level, inode.i_dir_level);
+    let index = u64::from(hash_of(inode, name)) % buckets(level, inode.i_dir_level);
     let start = bucket_start(level, inode.i_dir_level, index);
     start..start + bucket_blocks(level)
 }

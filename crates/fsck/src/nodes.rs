@@ -6,7 +6,7 @@ use crate::finding::Code;
 use crate::image::CANNOT_BE_READ;
 use crate::judgement::{Judgement, mend};
 use crate::led::{is_of_another, settle_rival};
-use crate::names::{bucket, may_be_a_name};
+use crate::names::{bucket, hash_of, may_be_a_name};
 use crate::reach::Claim;
 use crate::rebuild::Rebuilt;
 use crate::space::Owner;
@@ -207,17 +207,18 @@ impl Judgement<'_> {
     pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> io::Result<Option<Ino>> {
         let Some((_, block)) = self.directory_block(dir)? else { return Ok(None) };
         let inode: &RawInode = block.view();
+        let hash = hash_of(inode, name);
         if inode.inline().contains(Inline::DENTRY) {
             let bytes = &inode.as_bytes()[inode.slots(self.rules.flexible()).inline_content_range()];
             let area = Area::new(AreaLayout::inline(bytes.len()), bytes);
-            return Ok(area.find(name, dir.into()).ok().flatten().map(|e| e.ino));
+            return Ok(area.find_hashed(name, hash, dir.into()).ok().flatten().map(|e| e.ino));
         }
         for level in 0..inode.i_current_depth.get().clamp(1, MAX_DEPTH) {
             for page in bucket(inode, level, name) {
                 let addr = self.image.address(inode, page)?;
                 if self.image.g.in_main(addr) {
                     let area = Area::new(AreaLayout::BLOCK, &self.image.cache.get(addr)?.0);
-                    if let Ok(Some(e)) = area.find(name, dir.into()) {
+                    if let Ok(Some(e)) = area.find_hashed(name, hash, dir.into()) {
                         return Ok(Some(e.ino));
                     }
                 }

@@ -18,7 +18,7 @@ use medfs_format::quota::{
     records_of_leaf, references,
 };
 use medfs_format::superblock::Feature;
-use medfs_format::{BLOCK_SIZE, Block, Ino};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, Block, Ino};
 use std::collections::BTreeMap;
 use std::io;
 use zerocopy::FromBytes;
@@ -176,7 +176,9 @@ impl<'i, 'd> QuotaFile<'i, 'd> {
     fn leaves(&mut self) -> io::Result<Vec<RawQuotaRecord>> {
         let per_page = (BLOCK_SIZE / QUOTA_BLOCK) as u64;
         // It has no holes.
-        let blocks = u64::from(self.blocks).min(self.inode.i_blocks.get() * per_page) as u32;
+        let room = u64::from(self.image.g.segment_count_main) * u64::from(BLOCKS_PER_SEG);
+        let most = self.inode.i_blocks.get().min(room) * per_page;
+        let blocks = u64::from(self.blocks).min(most) as u32;
         let mut records = Vec::new();
         for block in TREE_ROOT + 1..blocks {
             if let Ok(bytes) = self.block(block)? {

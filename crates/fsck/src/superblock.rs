@@ -38,14 +38,14 @@ pub(crate) fn in_force(medium: &Medium<'_>, findings: &mut Findings) -> Result<O
         findings.add(Code::NoSuperblock, no_super::begins_elsewhere(begin));
         return Err(Stop::Fatal);
     }
+    if valid.is_empty() {
+        unflip_superblocks(medium, &mut valid, findings)?;
+    }
     let pending =
         valid.iter().find_map(|(_, block, _)| RawSuperblock::in_block(block).check_no_nvram().err());
     if let Some(error) = pending.filter(|_| !medium.shows_last_checkpoint()) {
         findings.add(Code::NvramPending, error.to_string());
         return Err(Stop::Fatal);
-    }
-    if valid.is_empty() {
-        unflip_superblocks(medium, &mut valid, findings)?;
     }
     let Some(sb) = choose(medium, &valid, &mut bad_copies, findings)? else { return Ok(None) };
     let mut block = valid.swap_remove(0).1;

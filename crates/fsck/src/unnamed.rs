@@ -59,11 +59,12 @@ pub(crate) fn leave_single<T: Copy>(sorted: &mut Vec<T>, key: impl Fn(&T) -> u64
     *sorted = single;
 }
 
-/// The place of the node above one of a file, and where in it that is named; `None` where the inode names it.
+/// The place of the node above one of a file, and where in it that is named; `None` where the inode names it, as all
+/// that no node above could name.
 pub(crate) fn above(offset: u32) -> Option<(u32, usize)> {
     let below = |above: u32| (above, (offset - above - 1) as usize);
     match offset {
-        _ if [1, 2, FIRST, SECOND, DOUBLE].contains(&offset) => None,
+        _ if [0, 1, 2, FIRST, SECOND, DOUBLE].contains(&offset) => None,
         0..DOUBLE if offset < SECOND => Some(below(FIRST)),
         0..DOUBLE => Some(below(SECOND)),
         _ => {

@@ -1,5 +1,6 @@
 //! Where a file is, in the volume and among what was brought: a chain of names, shared by all below a directory.
 
+use medfs_format::node::NAME_LEN;
 use std::sync::Arc;
 
 /// Levels of directories that are gone down; deeper ones have longer paths than Linux takes.
@@ -32,9 +33,12 @@ impl Place {
         Place(Arc::new(Link { above: Some(self.clone()), name: name.to_vec(), level, path: Vec::new() }))
     }
 
-    /// The place beside this one whose name has something behind it.
+    /// The place beside this one whose name has something behind it. A name that is too long for that lacks its end.
     pub fn renamed(&self, behind: &[u8]) -> Place {
         let (mut name, mut path) = (self.0.name.clone(), self.0.path.clone());
+        let cut = (name.len() + behind.len()).saturating_sub(NAME_LEN).min(name.len());
+        name.truncate(name.len() - cut);
+        path.truncate(path.len() - cut);
         name.extend_from_slice(behind);
         path.extend_from_slice(behind);
         Place(Arc::new(Link { above: self.0.above.clone(), name, level: self.0.level, path }))
@@ -122,5 +126,9 @@ mod tests {
         let named = Place::top(Some(b"new"), b"/a/old");
         assert_eq!(named.below(b"x").path(), b"/a/old/x");
         assert_eq!(named.below(b"x").names(), [&b"new"[..], b"x"]);
+        assert_eq!(named.below(b"x").renamed(b".12").path(), b"/a/old/x.12");
+        let long = top.below(b"dir").below(&[b'n'; 255]).renamed(b".12");
+        assert_eq!(long.names()[1], [&[b'n'; 252][..], b".12"].concat());
+        assert_eq!(long.path().len(), "/dir/".len() + 255);
     }
 }

@@ -272,14 +272,11 @@ fn check_names(sources: &[PathBuf]) -> Result<()> {
 fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut Keeper) -> Result<Ended> {
     undo::if_ended("get", "nothing was copied yet");
     target::explain_nothing_to_salvage(&*device, &args.image)?;
-    survivor::warn(&*device, &args.image);
     let image = args.image.display();
-    if let Some(place) = nvram::in_use(&*device) {
+    let in_nvram = nvram::in_use(&*device).map(|place| {
         let ways = damaged::ways_to_fsyncs(&place, &args.image);
-        errln!(
-            "medfs get: fsyncs since the last checkpoint may lie in the NVRAM {place}, and a salvage does not bring them: {ways}"
-        );
-    }
+        format!("fsyncs since the last checkpoint may lie in the NVRAM {place}, and a salvage does not bring them: {ways}")
+    });
     let changes = tempfile::tempfile().with_context(|| {
         let dir = std::env::temp_dir();
         format!("cannot create a temporary file in {}, which the variable TMPDIR names", dir.display())
@@ -316,6 +313,7 @@ fn everything(args: &GetArgs, device: Spared, destination: &Path, keeper: &mut K
     let mut walk = Walk::new(&volume, host).with_cuts(salvaged.cuts).for_unnamed(&salvaged.found.lost);
     walk = walk.with_gone(salvaged.gone).with_doubt(salvaged.doubt).with_log_gaps(salvaged.log_gaps);
     walk = walk.without_checkpoint(salvaged.reckoned).without_journals(salvaged.journals_lost);
+    walk = walk.with_doubt(in_nvram).with_doubt(survivor::lacks(&*device, &args.image, salvaged.found.seed));
     walk = walk.with_altered(salvaged.altered).with_targets_lost(&salvaged.found.targets_lost);
     walk = walk.with_doubt(target::made_over(&*device).map(|what| {
         format!(

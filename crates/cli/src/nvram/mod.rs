@@ -14,6 +14,7 @@ use medfs::{
 };
 use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, Nvram, NvramAccess, open_nvram, read_block};
+use medfs_format::crc;
 use medfs_format::nvram::{
     Found, Home, MAX_SIZE, MIN_SIZE, Meta, RING_START, Record, Tag, scan, scan_to_damage,
 };
@@ -238,6 +239,14 @@ pub(crate) fn replay(place: &NvramPlace, dev: &Target, image: &Path) -> Result<V
     let memory = open(place)?;
     repair_with_nvram(dev.clone(), memory, Arc::new(SystemClock))
         .with_context(|| format!("cannot replay {place} on {}", image.display()))
+}
+
+/// Whether a memory holds fsyncs of a volume whose checksums have this seed.
+pub(crate) fn holds_fsyncs_of(place: &NvramPlace, seed: Option<u32>) -> bool {
+    let Ok(memory) = open(place) else { return false };
+    let Ok(Found::Meta(meta)) = nvram_journal(&*memory) else { return false };
+    let gives = seed == Some(crc::chain(!0, &meta.uuid));
+    gives && Holds::of_journal(&*memory, &meta).is_ok_and(|holds| holds.records > 0)
 }
 
 /// What of the records of a memory no replay comes to, as one of them is damaged, in words.

@@ -7,6 +7,8 @@ use crate::common::*;
 use crate::damaged::stderr;
 use crate::full_sqlite::{Database, databases};
 use crate::mounts::{Mounted, Rng, seed};
+use medfs_device::read_block;
+use medfs_format::superblock::RawSuperblock;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -290,17 +292,24 @@ fn what_waits_in_a_log_is_told_and_no_repair_makes_it_void() {
     }
     let told = stderr(&medfs().args(["import", "--dry-run"]).arg(s.image()).assert().code(0));
     assert!(told.contains("brings it back"), "{told}");
-    // One copy of the superblock is lost: a repair would write.
-    let mut damaged = before.clone();
-    damaged[4096..8192].fill(0);
-    fs::write(s.image(), &damaged).unwrap();
-    let refused = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(4);
-    let told = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
-    assert!(
-        told.contains("NOT REPAIRED, as that makes void") && told.contains(&*log.to_string_lossy()),
-        "{told}"
-    );
-    assert!(fs::read(s.image()).unwrap() == damaged, "nothing was written");
+    // One copy of the superblock is lost, or a bit of its UUID is flipped, or both are lost: a repair would write.
+    let uuid = RawSuperblock::in_block(&read_block(&open(&s.image()), 0).unwrap()).uuid;
+    let at = before.windows(16).position(|bytes| *bytes == uuid).unwrap();
+    let damages: [fn(&mut [u8], usize); 3] =
+        [|bytes, _| bytes[4096..8192].fill(0), |bytes, at| bytes[at] ^= 1, |bytes, _| bytes[..8192].fill(0)];
+    for (damage, why) in damages.into_iter().zip(["makes void", "makes void", "the superblocks are lost"]) {
+        let mut damaged = before.clone();
+        damage(&mut damaged, at);
+        fs::write(s.image(), &damaged).unwrap();
+        let refused = medfs().args(["fsck", "--repair"]).arg(s.image()).assert().code(4);
+        let told = String::from_utf8_lossy(&refused.get_output().stdout).into_owned();
+        assert!(told.contains("NOT REPAIRED") && told.contains(why), "{told}");
+        assert!(told.contains(&*log.to_string_lossy()), "{told}");
+        assert!(fs::read(s.image()).unwrap() == damaged, "nothing was written");
+        let out = s.path(&why.replace(' ', "-"));
+        let told = stderr(&medfs().args(["get", "--salvage"]).arg(s.image()).arg(&out).assert().code(1));
+        assert!(told.contains(&*log.to_string_lossy()), "{told}");
+    }
     fs::write(s.image(), &before).unwrap();
     let mounted = Mounted::new(&s, "");
     assert_eq!(fs::read_to_string(mounted.dir.join("f")).unwrap(), "f");
@@ -314,7 +323,7 @@ fn what_waits_in_a_log_is_told_and_no_repair_makes_it_void() {
 #[test]
 fn logs_are_told_of_where_something_waits_in_them() {
     let Some((s, log)) = can_mount().then(with_log_that_waits).flatten() else { return };
-    let told = stderr(&medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(0));
+    let told = stderr(&medfs().args(["get", "--salvage"]).arg(s.image()).arg(s.path("out")).assert().code(1));
     assert_eq!(told.matches(&*log.to_string_lossy()).count(), 1, "{told}");
     let told = stderr(&medfs().args(["import", "--dry-run"]).arg(s.image()).assert().code(0));
     assert_eq!(told.matches(&*log.to_string_lossy()).count(), 1, "{told}");

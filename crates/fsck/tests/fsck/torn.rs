@@ -7,7 +7,7 @@ use medfs::{FallocateMode, FileKind, Files, Ino, NewFile, PastDamage, Piece, Vol
 use medfs_device::{BlockDevice, MemDevice, read_block};
 use medfs_format::Block;
 use medfs_format::checkpoint::RawCheckpoint;
-use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer};
+use medfs_format::node::{RawDirectNode, RawIndirectNode, RawInode, footer, footer_mut};
 use medfs_format::path::{NodePath, first_page};
 use medfs_format::superblock::RawSuperblock;
 use medfs_fsck::dump::{Dump, Value};
@@ -604,4 +604,33 @@ fn an_inode_with_the_head_of_one_that_is_lost_takes_no_block_of_it() {
         let is = content(&dev, large, 3);
         assert!(is[..10_000] == b"large".repeat(2000), "{features:?}: {:?}", mended.before.findings);
     }
+}
+
+/// An inode that names nothing or itself, and a node whose place is another one.
+#[test]
+fn no_place_of_a_node_makes_a_check_panic() {
+    let (dev, [(ino, _), _]) = volume("");
+    let [inode_at, first, _, _, child] = nodes(&dev, ino);
+    for (slot, named) in [(0, 0), (2, 0), (2, ino)] {
+        for (node, place) in
+            [first, child].into_iter().flat_map(|node| [0, 9, 1022, 1 << 20].map(|place| (node, place)))
+        {
+            let dev = dev.snapshot();
+            change(&dev, inode_at, |block| block.view_mut::<RawInode>().i_nid[slot] = named.into());
+            change(&dev, node, |block| footer_mut(block).flag = (place << 3).into());
+            let why = format!("i_nid[{slot}] is {named}, and the node in {node} at place {place}");
+            let mended = repaired(&dev);
+            assert!(
+                mended.unfinished.is_none() && mended.after.findings.is_empty(),
+                "{why}: {:?}",
+                mended.after
+            );
+        }
+    }
+}
+
+fn change(dev: &MemDevice, at: u64, how: impl FnOnce(&mut Block)) {
+    let mut block = read_block(dev, at).expect("memory");
+    how(&mut block);
+    dev.write(at, &[&block], META).expect("memory");
 }

@@ -138,7 +138,12 @@ impl Commit {
         let mut inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
         let room = self.room();
         let fsync = |inode: &Arc<Inode>| Fsync { ino: inode.ino, datasync };
+        let all = inodes.len();
         inodes.retain(|inode| self.plan(fsync(inode), room) == SyncPlan::Now);
+        if inodes.len() < all && !self.read_only {
+            // What was put off cannot be kept after a failure, which no later call would tell.
+            self.check_writable()?;
+        }
         if self.ways.durability.scope() == Scope::Volume {
             return inodes.first().map_or(Ok(()), |inode| self.sync_file(inode, datasync).map(drop));
         }

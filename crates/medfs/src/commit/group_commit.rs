@@ -184,7 +184,11 @@ impl GroupCommit {
         let nodes: Vec<&LastNode> = round.files.iter().map(|w| &w.node).collect();
         let result = self.write_together(map, deltas, flush, &nodes);
         round.written = result.is_ok();
-        result
+        match result {
+            // As the others do it: it may have failed for one of them.
+            Err(_) if nodes.len() > 1 => self.write_together(map, deltas, flush, &[&mine.node]),
+            result => result,
+        }
     }
 
     /// Writes the last nodes of files alone, in front of those of the fsync that flushes them.
@@ -324,7 +328,8 @@ fn entry_of(map: &Map, deltas: &Deltas, node: &LastNode) -> Result<Option<Entry>
     if rules.checksum_seed().is_none() || !is_block(addr) {
         return Ok(None);
     }
-    let base = map.io.read(addr)?;
+    // The node is written whole where the old one cannot be read: nobody's fsync needs that.
+    let Ok(base) = map.io.read(addr) else { return Ok(None) };
     let Some(image) = rules.image_over(&base, &node.block, &node.notes.notes) else { return Ok(None) };
     let most = MOST_BYTES - ENTRY_SIZE;
     Ok(deltas.with_codecs(|codecs| {

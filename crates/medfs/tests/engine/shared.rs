@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use medfs::{Files, Ino, ManualClock, Volume};
-use medfs_device::{BlockDevice, Cause, MemDevice, WriteTag};
+use medfs_device::fault::{Effect, Fault, Kind};
+use medfs_device::{BlockDevice, Cause, FaultDevice, MemDevice, WriteTag};
 use medfs_format::Block;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -103,6 +104,21 @@ fn of_a_shared_node_and_an_inode_the_later_one_counts() {
     let durable = files.clone();
     update(&v, &mut files, 5);
     assert_shown(&crashed(&device, ""), &durable, "what no fsync made durable");
+}
+
+/// What an entry of the shared node is compared with is of no use to a file whose node goes out whole.
+#[test]
+fn old_inodes_that_cannot_be_read_cost_no_fsync() {
+    let faulty = Arc::new(FaultDevice::new(blank_delta(64), 1));
+    let v = open_with(faulty.clone(), "", Arc::new(ManualClock::new(START)));
+    let mut files = files(&v, 4);
+    let inos = inos(&files);
+    let range = 0..faulty.block_count();
+    faulty.arm(Fault::on(Kind::Read, Effect::IO).within(range));
+    update(&v, &mut files, 1);
+    assert_eq!(nodes_of(&v, || v.fsync_many(&inos, false).expect("fsync")), 4, "each goes out whole");
+    faulty.heal();
+    assert_shown(&crashed(faulty.inner(), ""), &files, "after a crash");
 }
 
 /// New files, names, pages in new blocks and large changes go their ordinary way, beside others that share.
