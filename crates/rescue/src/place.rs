@@ -38,7 +38,7 @@ impl Place {
         let (mut name, mut path) = (self.0.name.clone(), self.0.path.clone());
         let cut = (name.len() + behind.len()).saturating_sub(NAME_LEN).min(name.len());
         name.truncate(name.len() - cut);
-        path.truncate(path.len() - cut);
+        path.truncate(path.len().saturating_sub(cut));
         name.extend_from_slice(behind);
         path.extend_from_slice(behind);
         Place(Arc::new(Link { above: self.0.above.clone(), name, level: self.0.level, path }))
