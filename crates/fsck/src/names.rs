@@ -40,8 +40,8 @@ pub(crate) fn folded(name: &[u8]) -> u32 {
     dentry_hash(&name.to_ascii_lowercase())
 }
 
-/// The hash of a name in a directory. Of names that are not ASCII it is not known where case is ignored, nor of any that
-/// is encrypted: it is then another one.
+/// The hash of a name in a directory. Of names that are not ASCII it is not known where case is ignored, nor of any
+/// that is encrypted: it is then another one.
 pub(crate) fn hash_of(inode: &RawInode, name: &[u8]) -> u32 {
     let folds = inode.flags().contains(FileFlags::CASEFOLD) && !is_encrypted(inode);
     if folds && name.is_ascii() { folded(name) } else { dentry_hash(name) }

@@ -129,6 +129,21 @@ impl Space {
         c.staged = c.staged.saturating_sub(blocks);
     }
 
+    /// Makes one of them a valid block of the volume, which is sure to have room.
+    pub fn take_staged(&self) {
+        let mut c = self.0.lock();
+        c.staged = c.staged.saturating_sub(1);
+        c.valid_blocks += 1;
+        c.reserved_since += 1;
+    }
+
+    /// Takes that back.
+    pub fn stage_again(&self) {
+        let mut c = self.0.lock();
+        c.staged += 1;
+        c.valid_blocks = c.valid_blocks.saturating_sub(1);
+    }
+
     /// Whether so many blocks could be reserved now.
     pub fn has(&self, blocks: u64) -> bool {
         let c = self.0.lock();

@@ -235,7 +235,10 @@ fn write_atomically(content: &Content, inode: &Arc<Inode>, model: &mut Vec<u8>, 
     content
         .change_alone(inode, |state| match commits {
             true => content.atomic_write(inode).apply(state).map(drop),
-            false => content.atomic_write(inode).undo(state),
+            false => {
+                content.atomic_write(inode).drop_draft(state);
+                Ok(())
+            }
         })
         .expect("it ends");
     if commits {

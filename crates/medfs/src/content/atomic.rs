@@ -4,7 +4,8 @@
 //! ([`crate::map::page_versions`]): the address map is not touched before the commit. Readers see the draft,
 //! as they do in F2FS, where the file has one page cache for all.
 //! Invariants: each page of a draft has a block of its own reserved, as the page it replaces stays valid until
-//! the commit is durable; so want of room is an error of the write. A commit that fails before the draft is
+//! the commit is durable; so want of room is an error of the write. No block of it is one of the volume's before the
+//! commit, so that a crash leaves nothing of it. A commit that fails before the draft is
 //! the file leaves it open. Locks: as in [`crate::content::file`].
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
@@ -13,9 +14,8 @@ use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::HeldNodes;
-use crate::map::page_versions::{Cut, Draft, PageVersions};
+use crate::map::page_versions::{Draft, PageVersions};
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -82,13 +82,17 @@ impl AtomicWrite<'_> {
         let held = self.look_ahead(state)?;
         let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(held) };
         let mut before = Vec::with_capacity(draft.pages.len());
-        let mut near = None;
+        let (mut near, mut filled) = (None, Vec::new());
         for (&index, page) in &draft.pages {
             let old = state.pages.get(index).cloned();
-            match self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone()) {
+            let changed = self.fill_hole(state, index).and_then(|is_filled| {
+                filled.extend(is_filled.then_some(index));
+                self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone())
+            });
+            match changed {
                 Ok(slot) => near = Some(slot),
                 Err(e) => {
-                    self.take_back(state, draft, before);
+                    self.take_back(state, draft, before, &filled);
                     return Err(e);
                 }
             }
@@ -99,17 +103,46 @@ impl AtomicWrite<'_> {
             self.io.stop_writing("what an atomic write cuts off could not be freed");
             return Err(e);
         }
-        self.space.unstage(draft.reserved());
+        self.space.unstage(draft.reserved() - filled.len() as u64);
         self.touch_modified(self.inode);
         Ok(held)
     }
 
-    /// Opens the draft again after an error, with the pages that the file had `before`.
-    fn take_back(&self, state: &mut InodeState, draft: Draft, before: Vec<(u64, Option<Arc<Block>>)>) {
+    /// Gives a page of the draft, where the file has a hole, the block that was reserved for it; whether it did.
+    fn fill_hole(&self, state: &mut InodeState, index: u64) -> Result<bool> {
+        self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
+        let slot = self.make_slot(self.inode, index)?;
+        if slot.addr() != NULL_ADDR {
+            return Ok(false);
+        }
+        self.space.take_staged();
+        self.set_addr(self.inode, &slot, NEW_ADDR);
+        self.add_blocks(self.inode, 1);
+        Ok(true)
+    }
+
+    /// Opens the draft again after an error, with the pages that the file had `before`, and the holes that were filled.
+    fn take_back(
+        &self,
+        state: &mut InodeState,
+        draft: Draft,
+        before: Vec<(u64, Option<Arc<Block>>)>,
+        filled: &[u64],
+    ) {
         for (index, old) in before {
             match old {
                 Some(page) => self.add_dirty_page(self.inode, state, index, page),
                 None => self.forget_pages(self.inode, state, index, index + 1),
+            }
+        }
+        for &index in filled {
+            // It is in memory, as it was just made.
+            if let Ok(Some(slot)) = self.find_slot(self.inode, index)
+                && slot.addr() == NEW_ADDR
+            {
+                self.set_addr(self.inode, &slot, NULL_ADDR);
+                self.add_blocks(self.inode, -1);
+                self.space.stage_again();
             }
         }
         self.counted(state, |pages| pages.put_draft(draft));
@@ -150,17 +183,11 @@ impl AtomicWrite<'_> {
         Ok(())
     }
 
-    /// Gives back what an open atomic write reserved of holes.
-    pub(crate) fn undo(&self, state: &mut InodeState) -> Result<()> {
-        let new = self.drop_draft(state);
-        new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))
-    }
-
-    /// Forgets an open atomic write; returns the pages that it made of holes.
-    pub(crate) fn drop_draft(&self, state: &mut InodeState) -> BTreeSet<u64> {
-        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return BTreeSet::new() };
-        self.space.unstage(draft.reserved());
-        draft.new
+    /// Forgets an open atomic write.
+    pub(crate) fn drop_draft(&self, state: &mut InodeState) {
+        if let Some(draft) = self.counted(state, PageVersions::take_draft) {
+            self.space.unstage(draft.reserved());
+        }
     }
 
     /// Writes to the draft; the space of its pages is reserved now.
@@ -181,7 +208,7 @@ impl AtomicWrite<'_> {
         Ok(())
     }
 
-    /// Sets the size in the draft. `wb` is held: pages that go may leave holes again.
+    /// Sets the size in the draft.
     pub(crate) fn resize(&self, state: &mut InodeState, size: u64) -> Result<()> {
         self.check_size(self.inode, size)?;
         let Some(draft) = state.pages.draft() else { return Ok(()) };
@@ -192,10 +219,7 @@ impl AtomicWrite<'_> {
             }
             let gone =
                 self.counted(state, |pages| pages.draft_mut().map(|draft| draft.cut(size, first_gone)));
-            if let Some(Cut { replaced, new }) = gone {
-                self.space.unstage(replaced);
-                new.into_iter().try_for_each(|index| self.punch(self.inode, index, index + 1).map(drop))?;
-            }
+            self.space.unstage(gone.unwrap_or(0));
         }
         if let Some(draft) = state.pages.draft_mut() {
             draft.size = size;
@@ -240,17 +264,8 @@ impl AtomicWrite<'_> {
             false => Arc::new(Block::ZERO),
         };
         self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
-        let slot = self.make_slot(self.inode, index)?;
-        if slot.addr() != NULL_ADDR {
-            self.space.stage()?;
-            return Ok(page);
-        }
-        self.space.reserve(1)?;
-        self.set_addr(self.inode, &slot, NEW_ADDR);
-        self.add_blocks(self.inode, 1);
-        if let Some(draft) = state.pages.draft_mut() {
-            draft.new.insert(index);
-        }
+        self.make_slot(self.inode, index)?; // the nodes that lead there need room too
+        self.space.stage()?;
         Ok(page)
     }
 }

@@ -233,7 +233,10 @@ mod tests {
             content
                 .change_alone(&file, |state| match commit {
                     true => content.atomic_write(&file).apply(state).map(drop),
-                    false => content.atomic_write(&file).undo(state),
+                    false => {
+                        content.atomic_write(&file).drop_draft(state);
+                        Ok(())
+                    }
                 })
                 .unwrap();
             assert!(read(&content, &file) == if commit { new.clone() } else { old.clone() });

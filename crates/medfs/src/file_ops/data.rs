@@ -94,11 +94,8 @@ impl FileOps {
         if inode.lock.read().pages.draft().is_none() {
             return Err(Posix::InvalidArgument.into());
         }
-        if self.is_read_only() {
-            self.atomic_write(&inode).drop_draft(&mut inode.lock.write());
-            return Ok(());
-        }
-        self.change_settled(&inode, |state| self.atomic_write(&inode).undo(state))
+        self.atomic_write(&inode).drop_draft(&mut inode.lock.write());
+        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@
 use crate::types::Timestamp;
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -94,8 +94,6 @@ pub(crate) struct Draft {
     pub(crate) size: u64,
     /// Bytes of the file that are not cut off: from here on it shows its own pages and zeros.
     pub(crate) kept: u64,
-    /// Pages that were holes: what is reserved for them is in the file.
-    pub(crate) new: BTreeSet<u64>,
 }
 
 impl Draft {
@@ -104,31 +102,22 @@ impl Draft {
         Draft { size, kept: size, ..Draft::default() }
     }
 
-    /// Blocks reserved beside those that the file's pages have.
+    /// Blocks reserved beside those that the file has.
     pub(crate) fn reserved(&self) -> u64 {
-        (self.pages.len() - self.new.len()) as u64
+        self.pages.len() as u64
     }
 
     /// Cuts it off behind `size` bytes, its pages from `first_gone` on; the last page that stays ends there already.
-    pub(crate) fn cut(&mut self, size: u64, first_gone: u64) -> Cut {
-        let pages = self.pages.split_off(&first_gone);
-        let new = self.new.split_off(&first_gone);
+    /// How many blocks were reserved for what is gone.
+    pub(crate) fn cut(&mut self, size: u64, first_gone: u64) -> u64 {
         self.kept = self.kept.min(size);
-        Cut { replaced: (pages.len() - new.len()) as u64, new }
+        self.pages.split_off(&first_gone).len() as u64
     }
 
     /// The first page of the file that it does not show.
     pub(crate) fn first_cut(&self) -> u64 {
         self.kept.div_ceil(PAGE)
     }
-}
-
-/// What a draft gave back when it was cut off.
-pub(crate) struct Cut {
-    /// Blocks that were reserved beside the file's own.
-    pub(crate) replaced: u64,
-    /// Pages that were holes.
-    pub(crate) new: BTreeSet<u64>,
 }
 
 /// See the module.

@@ -102,6 +102,40 @@ fn an_atomic_write_without_room_is_refused_as_it_is_written_and_leaves_nothing()
     }
 }
 
+/// Pages in holes, and behind the end: a checkpoint takes none of their room along.
+#[test]
+fn an_atomic_write_that_power_loss_ends_keeps_no_room() {
+    let device = Arc::new(blank_delta(64));
+    let v = open_device(&device, "");
+    let f = file(&v, v.root(), "file");
+    write(&v, f, 0, &noise(1));
+    v.setattr(f, &SetAttr { size: Some(100 * PAGE as u64), ..SetAttr::default() }).expect("grows");
+    v.sync().expect("sync");
+    let before = v.getattr(f).expect("attributes").blocks;
+    let free = v.statfs().expect("counts").free;
+    v.atomic_start(f).expect("start");
+    for page in [10, 11, 50, 200] {
+        write(&v, f, page * PAGE as u64, &noise(page));
+    }
+    v.sync().expect("sync");
+    let crashed = after_power_loss(&device);
+    let after = crashed.getattr(at(&crashed, "file").expect("the file").ino).expect("attributes");
+    assert_eq!((after.blocks, after.size), (before, 100 * PAGE as u64));
+    // What is reserved meanwhile in such a hole stays when the atomic write is given up.
+    v.fallocate(f, FallocateMode::KEEP_SIZE, 10 * PAGE as u64, 2 * PAGE as u64).expect("reserved");
+    v.atomic_abort(f).expect("abort");
+    assert_eq!(v.getattr(f).expect("attributes").blocks, before + 2 * 8);
+    assert_eq!(v.statfs().expect("counts").free, free - 2);
+    v.atomic_start(f).expect("start");
+    [11, 12].into_iter().for_each(|page| write(&v, f, page * PAGE as u64, &noise(page)));
+    v.atomic_commit(f).expect("commit");
+    assert_eq!(v.getattr(f).expect("attributes").blocks, before + 3 * 8);
+    assert_eq!(content(&v, f)[11 * PAGE..12 * PAGE], noise(11)[..]);
+    v.close().expect("close");
+    drop(v);
+    judge(&device);
+}
+
 #[test]
 fn a_large_atomic_write_is_committed_or_refused_as_a_whole() {
     let dev = Arc::new(blank(100, all_features()));
