@@ -7,6 +7,7 @@
 use crate::SECTOR;
 use crate::evidence::owned_slots;
 use crate::finding::Code;
+use crate::judgement::note_remade;
 use crate::maker::Maker;
 use crate::named::{unnamed, unnamed_block};
 use crate::reach::Entry;
@@ -75,8 +76,7 @@ impl Maker<'_, '_> {
              owner, times and attributes are lost"
         );
         self.findings.add(Code::DirLost, text);
-        self.losses.remade += 1;
-        self.anew.remade.insert(ino);
+        note_remade(self, ino);
         Ok(())
     }
 

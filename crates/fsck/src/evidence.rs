@@ -92,6 +92,7 @@ impl Judgement<'_> {
         };
         let end = (last + 1) * medfs_format::BLOCK_SIZE as u64;
         let size = inode.i_size.get();
+        // Not by a mark of a truncation, or without links: a doubted inode's may be damage.
         let is_excused = inode.advise().intersects(Advise::KEEP_SIZE | Advise::VERITY)
             || inode.inline().contains(Inline::PIN_FILE);
         if is_excused || size > last * medfs_format::BLOCK_SIZE as u64 {

@@ -141,6 +141,12 @@ impl<'d> Judgement<'d> {
     }
 }
 
+/// Notes that a directory is lost, and that a repair makes it anew.
+pub(crate) fn note_remade(j: &mut Judgement<'_>, dir: Ino) {
+    j.losses.remade += 1;
+    j.anew.remade.insert(dir);
+}
+
 /// Writes a block when fixing that leads to what is judged by it: a check goes by it too, though it writes nothing.
 pub(crate) fn mend(j: &mut Judgement<'_>, addr: BlockAddr, block: &Block, cause: Cause) -> io::Result<()> {
     if j.fix {

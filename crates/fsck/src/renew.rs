@@ -2,7 +2,7 @@
 //! log ([`crate::anew`]).
 
 use crate::finding::Code;
-use crate::judgement::Judgement;
+use crate::judgement::{Judgement, note_remade};
 use crate::maker::Maker;
 use crate::reach::Verdict;
 use crate::space::Owner;
@@ -31,8 +31,7 @@ impl Maker<'_, '_> {
                 "{place}: directory {ino} is lost; a repair creates it again and returns its entries to it"
             ),
         );
-        self.losses.remade += 1;
-        self.anew.remade.insert(ino);
+        note_remade(self, ino);
         self.anew.places.insert(ino, (parent, name.to_vec()));
         if self.fix {
             let block = self.new_directory(ino, parent, name)?;

@@ -2,6 +2,7 @@
 //! what says that it was in it goes back to it ([`crate::lost`]).
 
 use crate::finding::Code;
+use crate::judgement::note_remade;
 use crate::reach::{Verdict, Via};
 use crate::slots::has_no_head;
 use crate::walk::Walker;
@@ -21,8 +22,7 @@ impl Walker<'_, '_> {
         let text =
             "the root directory cannot be read; a repair creates it again and returns its entries to it";
         self.findings.add(Code::NoRoot, text);
-        self.losses.remade += 1;
-        self.anew.remade.insert(root);
+        note_remade(self, root);
         match verdict {
             Verdict::Rejected if self.fix => self.make_root(),
             Verdict::Rejected => self.foresee_root(),

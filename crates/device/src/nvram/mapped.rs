@@ -196,7 +196,6 @@ pub(super) struct MappedNvram {
     start: usize,
     size: u64,
     order: Order,
-    writes: bool,
     opened: Opened,
 }
 
@@ -217,9 +216,9 @@ impl MappedNvram {
             Order::Lines if opened.is_file() => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             _ => MapFlags::SHARED,
         };
-        let writes = opened.writes();
-        let map = Mapping::new(opened.fd(), first..end, writes, flags).map_err(|e| opened.explain(e))?;
-        Ok(MappedNvram { map, start: (offset - first) as usize, size, order, writes, opened })
+        let map = Mapping::new(opened.fd(), first..end, opened.writes(), flags);
+        let map = map.map_err(|e| opened.explain(e))?;
+        Ok(MappedNvram { map, start: (offset - first) as usize, size, order, opened })
     }
 
     /// Each word that a range of the memory touches: its index, and which of its bytes.
@@ -255,7 +254,7 @@ impl Nvram for MappedNvram {
 
     fn write(&self, offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         let range = range_of(self.size, offset, bytes.len() as u64)?;
-        if !self.writes {
+        if !self.opened.writes() {
             return Err(rustix::io::Errno::ROFS.into());
         }
         for (index, part) in self.words(range).filter(|(_, part)| !part.is_empty()) {
@@ -308,7 +307,7 @@ mod tests {
         std::fs::File::create(&path).unwrap().set_len(64 << 10).unwrap();
         let opened = Opened::open(&path, NvramAccess { read_only: false, volatile: true }).unwrap();
         let map = Mapping::new(opened.fd(), 0..64 << 10, true, MapFlags::SHARED).unwrap();
-        MappedNvram { map, start: offset as usize, size, order, writes: true, opened }
+        MappedNvram { map, start: offset as usize, size, order, opened }
     }
 
     const SIZE: usize = 8192;

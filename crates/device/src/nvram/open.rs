@@ -54,9 +54,6 @@ pub fn open_nvram(
             Arc::new(FileNvram::of(opened, (offset, size), sector))
         }
         Way::Mapped { page, order, skips } => {
-            if kind.bytes.is_none() && size.is_none() {
-                return Err(opened.refused("name a part of it as PATH@OFFSET+SIZE"));
-            }
             let (offset, size) = opened.part((offset, size), kind.bytes, LINE)?;
             opened.check_memory((offset, size))?;
             Arc::new(MappedNvram::of(opened, (skips + offset, size), (page, order))?)
@@ -126,6 +123,11 @@ impl Opened {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile
     }
 
+    /// The number of a device.
+    fn number(&self) -> (u32, u32) {
+        (rustix::fs::major(self.stat.st_rdev), rustix::fs::minor(self.stat.st_rdev))
+    }
+
     /// That it cannot serve.
     pub(super) fn refused(&self, why: &str) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", self.path.display()))
@@ -138,7 +140,7 @@ impl Opened {
 
     /// Which kind it is. `sys`: where the kernel shows its devices.
     fn kind(&self, sys: &Path) -> io::Result<Kind> {
-        let number = (rustix::fs::major(self.stat.st_rdev), rustix::fs::minor(self.stat.st_rdev));
+        let number = self.number();
         let folder = |of: &str| sys.join("dev").join(of).join(format!("{}:{}", number.0, number.1));
         match FileType::from_raw_mode(self.stat.st_mode) {
             FileType::RegularFile => self.kind_of_file(),
@@ -256,9 +258,8 @@ impl Opened {
         }
         let Some(whole) = whole else {
             let size = size.filter(|size| offset.checked_add(*size).is_some());
-            return size
-                .map(|size| (offset, size / sector * sector))
-                .ok_or_else(|| self.refused("its size is unknown"));
+            let part = size.map(|size| (offset, size / sector * sector));
+            return part.ok_or_else(|| self.refused("name a part of it as PATH@OFFSET+SIZE"));
         };
         let Some(behind) = whole.checked_sub(offset) else {
             return Err(self.refused(&format!("has {whole} bytes, and none at {offset}")));
@@ -272,8 +273,7 @@ impl Opened {
 
     /// Refuses a part of `/dev/mem` that the kernel uses as its own memory.
     fn check_memory(&self, (offset, size): (u64, u64)) -> io::Result<()> {
-        let number = (rustix::fs::major(self.stat.st_rdev), rustix::fs::minor(self.stat.st_rdev));
-        if self.is_file() || number != DEV_MEM {
+        if self.is_file() || self.number() != DEV_MEM {
             return Ok(());
         }
         let areas = std::fs::read_to_string("/proc/iomem").map_err(|e| self.explain(e))?;

@@ -13,7 +13,7 @@ use crate::content::Content;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
-use crate::map::node_tree::HeldNodes;
+use crate::map::node_tree::{HeldNodes, Slot};
 use crate::map::page_versions::{Draft, PageVersions};
 use medfs_format::{BLOCK_SIZE, Block, NEW_ADDR, NULL_ADDR};
 use std::ops::Deref;
@@ -85,9 +85,9 @@ impl AtomicWrite<'_> {
         let (mut near, mut filled) = (None, Vec::new());
         for (&index, page) in &draft.pages {
             let old = state.pages.get(index).cloned();
-            let changed = self.fill_hole(state, index).and_then(|is_filled| {
+            let changed = self.fill_hole(state, index, near.as_ref()).and_then(|(slot, is_filled)| {
                 filled.extend(is_filled.then_some(index));
-                self.change_page(self.inode, state, index, near.as_ref(), true, |b| *b = (**page).clone())
+                self.change_page(self.inode, state, index, Some(&slot), true, |b| *b = (**page).clone())
             });
             match changed {
                 Ok(slot) => near = Some(slot),
@@ -108,17 +108,24 @@ impl AtomicWrite<'_> {
         Ok(held)
     }
 
-    /// Gives a page of the draft, where the file has a hole, the block that was reserved for it; whether it did.
-    fn fill_hole(&self, state: &mut InodeState, index: u64) -> Result<bool> {
-        self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
-        let slot = self.make_slot(self.inode, index)?;
+    /// Gives a page of the draft, where the file has a hole, the block that was reserved for it; the page's slot, and
+    /// whether it did.
+    fn fill_hole(&self, state: &mut InodeState, index: u64, near: Option<&Slot>) -> Result<(Slot, bool)> {
+        let slot = self.make_slot_near(self.inode, near, index)?;
         if slot.addr() != NULL_ADDR {
-            return Ok(false);
+            return Ok((slot, false));
         }
+        let slot = self.slot_for_address(state, index)?;
         self.space.take_staged();
         self.set_addr(self.inode, &slot, NEW_ADDR);
         self.add_blocks(self.inode, 1);
-        Ok(true)
+        Ok((slot, true))
+    }
+
+    /// The slot of a page that is to get an address, with the nodes that lead there.
+    fn slot_for_address(&self, state: &mut InodeState, index: u64) -> Result<Slot> {
+        self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
+        self.make_slot(self.inode, index)
     }
 
     /// Opens the draft again after an error, with the pages that the file had `before`, and the holes that were filled.
@@ -263,8 +270,7 @@ impl AtomicWrite<'_> {
             true => self.read_page(self.inode, state, index)?,
             false => Arc::new(Block::ZERO),
         };
-        self.storage(self.inode).before(self.content, self.inode, state, Change::Address(index))?;
-        self.make_slot(self.inode, index)?; // the nodes that lead there need room too
+        self.slot_for_address(state, index)?; // the nodes need room too
         self.space.stage()?;
         Ok(page)
     }
