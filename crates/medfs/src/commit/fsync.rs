@@ -17,7 +17,7 @@ use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome,
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::chooser::PageCounts;
 use crate::commit::durability::{Fsync, Room, SyncPlan};
-use crate::commit::name_journal::{DirNames, NameJudge};
+use crate::commit::recoverable_names::{DirNames, NameJudge};
 use crate::commit::survivor::SurvivorStats;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Posix, Result};

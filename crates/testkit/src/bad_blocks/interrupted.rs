@@ -1,11 +1,13 @@
 //! Repairs of damaged metadata that lose power at each of their writes.
 //!
-//! - What is left of one, repaired again, passes the judge of [`Volume::strike`].
+//! - What is left of one, repaired again, passes the judge of [`Volume::strike`]. A file whose inode the first repair
+//!   made up is told by its check alone, which precedes its first write.
 //! - `--restore` with the undo file of one gives back every block that could be read, bit for bit: the file
 //!   has no end, as the repair had none.
 //!
 //! Sectors that cannot be read stay so until they are written.
 
+use super::told::Told;
 use super::*;
 use crate::power_cut::{GONE, PowerCut};
 use medfs_fsck::undo::{UndoDevice, restore};
@@ -24,12 +26,14 @@ impl Volume {
     ) -> Result<u64, Failure> {
         let bits = rng.clone();
         let damaged = || self.damaged(hits, &mut bits.clone());
+        let mut first = Told::default();
+        first.add(&check(&damaged(), &options(), &mut |_| {}).or_else(|e| fail("check", e))?);
         for count in 0.. {
             let writes = count * step;
             let told = |f: Failure| fail(f.class, format!("after {writes} writes: {f}"));
             let dev = Arc::new(damaged());
             let ended = is_repaired(&PowerCut::after(writes, &dev))?;
-            self.end(hits, &dev).or_else(told)?;
+            self.end(hits, &dev, first.clone()).or_else(told)?;
             let (dev, file) = (damaged(), folder.join(format!("undo {writes}")));
             let before = dev.inner().snapshot();
             let undo =
@@ -48,9 +52,13 @@ impl Volume {
     }
 }
 
+fn options() -> Options {
+    Options { max_findings: 20, ..Options::default() }
+}
+
 /// Repairs a device; `false` where the power is lost.
 fn is_repaired(dev: &dyn BlockDevice) -> Result<bool, Failure> {
-    match repair(dev, &Options { max_findings: 20, ..medfs_fsck::Options::default() }, &mut |_| {}) {
+    match repair(dev, &options(), &mut |_| {}) {
         Ok(_) => Ok(true),
         Err(RepairError::Io(e)) if e.raw_os_error() == Some(GONE) => Ok(false),
         Err(e) => fail("repair", e),

@@ -37,12 +37,12 @@ impl Volume {
     /// Damages these blocks of a copy, repairs it, and judges what is left. Bits to flip come from `rng`.
     pub fn strike(&self, hits: &[(Target, Damage)], rng: &mut Xoshiro256PlusPlus) -> Result<(), Failure> {
         let dev = Arc::new(self.damaged(hits, rng));
-        self.end(hits, &dev)
+        self.end(hits, &dev, Told::default())
     }
 
     /// Flips one bit of a block of a copy, repairs it, and judges what is left.
     pub fn flip(&self, target: Target, bit: usize) -> Result<(), Failure> {
-        self.end(&[(target, Damage::Flipped)], &Arc::new(self.flipped(target, bit)))
+        self.end(&[(target, Damage::Flipped)], &Arc::new(self.flipped(target, bit)), Told::default())
     }
 
     /// A copy with one bit of a block flipped.
@@ -60,11 +60,13 @@ impl Volume {
         block.0.iter().rposition(|&b| b != 0).map_or(block.0.len(), |last| last + 1)
     }
 
-    /// Repairs what these hits, and maybe an interrupted repair, left of a copy, and judges it.
+    /// Repairs what these hits, and maybe an interrupted repair that told something `before`, left of a copy, and
+    /// judges it.
     pub(super) fn end(
         &self,
         hits: &[(Target, Damage)],
         dev: &Arc<FaultDevice<MemDevice>>,
+        mut before: Told,
     ) -> Result<(), Failure> {
         kept(dev, hits, "before").expect("MEDFS_KEEP is a folder");
         let done = guarded(|| Self::repaired(dev, &self.torn(hits)).map_err(|f| f.to_string()));
@@ -79,7 +81,8 @@ impl Volume {
             }
         };
         self.judge(hits, &found)?;
-        self.judge_told(hits, &found, &told)?;
+        before.also(told);
+        self.judge_told(hits, &found, &before)?;
         match self.judged_by_f2fs_tools(hits) {
             true => FsckF2fs.check(Arc::new(left_of(dev, hits))).or_else(|e| fail("fsck.f2fs", e)),
             false => Ok(()),

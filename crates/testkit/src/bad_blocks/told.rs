@@ -6,7 +6,7 @@ use crate::observe::compare_inode;
 use medfs_fsck::Report;
 
 /// What the checks of a repair told of files.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Told {
     /// The paths of those that are kept, though not as they were.
     damaged: BTreeMap<Ino, String>,
@@ -25,6 +25,14 @@ impl Told {
         self.lost.extend(report.lost.iter().map(|file| file.ino));
         let older = [Code::CheckpointOlder, Code::CheckpointLost, Code::LogNode, Code::LogUnkept];
         self.is_older |= older.iter().any(|code| report.has(*code));
+    }
+
+    /// What was told of files later is told too.
+    pub(super) fn also(&mut self, later: Told) {
+        self.damaged.extend(later.damaged);
+        self.lost.extend(later.lost);
+        self.gone += later.gone;
+        self.is_older |= later.is_older;
     }
 }
 

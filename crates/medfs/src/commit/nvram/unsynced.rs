@@ -6,7 +6,7 @@
 use super::NvramJournal;
 use crate::commit::Commit;
 use crate::commit::change_set::{ChangeSet, Naming, Request};
-use crate::commit::name_journal::NameJudge;
+use crate::commit::recoverable_names::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::Result;
 use crate::map::inode::Inode;
