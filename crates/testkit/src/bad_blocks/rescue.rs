@@ -263,7 +263,11 @@ impl Volume {
                 && let Some(failure) = told.get(&inode.ino).filter(is_its_own)
                 && !self.ways_of(id).iter().any(struck_of)
             {
-                return fail("told", format!("get: {path}: {failure:?}"));
+                let told = String::from_utf8_lossy(&failure.path);
+                return fail(
+                    "told",
+                    format!("get: inode {}: {}; {told}, not {path}", inode.ino, failure.reason),
+                );
             }
             let versions = allowed.iter().filter_map(|m| m.of_ino(inode.ino));
             let judged =
