@@ -7,6 +7,9 @@
 use crate::told::{BEHIND_END, SHORT, STRANGE, UNMARKED};
 use medfs::{Attr, FileKind, Files, Ino, PastDamage, Seek, Volume};
 
+/// Directories that a walk puts off as [`is_misled`], until it was in all others.
+pub(crate) const MOST_MISLED: usize = 1000;
+
 /// Why an entry of a directory is doubted that led to a file. `is_new`: no entry has led to it before.
 pub fn of(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8], is_new: bool) -> Option<String> {
     if attr.kind == FileKind::Directory || attr.nlink != 1 {
@@ -17,11 +20,7 @@ pub fn of(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8], is_new: bool) -> 
     if (home, &own[..]) == (dir, name) {
         return None;
     }
-    let leads = volume.lookup(home, &own).is_ok_and(|there| {
-        volume.release(there.ino, 1);
-        there.ino == ino
-    });
-    if leads {
+    if leads(volume, home, &own, ino) {
         let own = own.escape_ascii();
         let place = if home == dir { "in the same directory".into() } else { format!("in directory {home}") };
         return Some(format!(
@@ -32,6 +31,23 @@ pub fn of(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8], is_new: bool) -> 
         format!(
             "its entry leads to inode {ino}, which has one name and was met under another: the content of one of the two is another file's"
         )
+    })
+}
+
+/// Whether an entry leads to a directory that is in another one, by its own name.
+pub(crate) fn is_misled(volume: &Volume, attr: &Attr, dir: Ino, name: &[u8]) -> bool {
+    if attr.kind != FileKind::Directory {
+        return false;
+    }
+    let (home, own) = PastDamage::of(volume).own_name(attr.ino).unwrap_or_default();
+    (home, &own[..]) != (dir, name) && leads(volume, home, &own, attr.ino)
+}
+
+/// Whether a name in a directory leads to an inode.
+fn leads(volume: &Volume, home: Ino, name: &[u8], ino: Ino) -> bool {
+    volume.lookup(home, name).is_ok_and(|there| {
+        volume.release(there.ino, 1);
+        there.ino == ino
     })
 }
 

@@ -42,6 +42,9 @@ pub struct Walk<'v, S> {
     pub(crate) not_removed: Option<BTreeSet<Ino>>,
     /// The kind of file that the entry in hand says.
     pub(crate) says: Option<FileKind>,
+    /// Directories to which an entry leads whose own entry is elsewhere, and where that would put them: they are
+    /// entered there where nothing else leads to them.
+    misled: Vec<(Ino, Place)>,
 }
 
 /// A file of several names that was brought under one of them.
@@ -97,6 +100,7 @@ impl<'v, S: Sink> Walk<'v, S> {
             has_checkpoint,
             not_removed: None,
             says,
+            misled: Vec::new(),
         }
     }
 
@@ -129,16 +133,24 @@ impl<'v, S: Sink> Walk<'v, S> {
     pub(crate) fn below(&mut self, ino: Ino, at: Place, entry: Option<(Ino, &[u8])>) -> io::Result<()> {
         let mut tasks = Vec::new();
         self.one(ino, at, entry, &mut tasks)?;
-        while let Some(task) = tasks.pop() {
-            match task {
-                Task::Enter(ino, at, is_flawed) => self.enter(ino, at, is_flawed, &mut tasks)?,
-                Task::Leave(at, meta) => match &mut self.homes {
-                    Some(homes) => homes.leave_later(at, meta),
-                    None => {
-                        let left = self.sink.leave(&at, &meta);
-                        self.pass(&at, Some(meta.attr.ino), left)?;
-                    }
-                },
+        loop {
+            while let Some(task) = tasks.pop() {
+                match task {
+                    Task::Enter(ino, at, is_flawed) => self.enter(ino, at, is_flawed, &mut tasks)?,
+                    Task::Leave(at, meta) => self.leave(at, meta)?,
+                }
+            }
+            let Some((ino, at)) = self.misled.pop() else { return Ok(()) };
+            self.one(ino, at, None, &mut tasks)?;
+        }
+    }
+
+    fn leave(&mut self, at: Place, meta: Box<Meta>) -> io::Result<()> {
+        match &mut self.homes {
+            Some(homes) => homes.leave_later(at, meta),
+            None => {
+                let left = self.sink.leave(&at, &meta);
+                self.pass(&at, Some(meta.attr.ino), left)?;
             }
         }
         Ok(())
@@ -230,6 +242,13 @@ impl<'v, S: Sink> Walk<'v, S> {
         tasks: &mut Vec<Task>,
     ) -> io::Result<()> {
         let ino = attr.ino;
+        if let Some((dir, name)) = entry
+            && self.misled.len() < doubt::MOST_MISLED
+            && doubt::is_misled(self.volume, &attr, dir, name)
+        {
+            self.misled.push((ino, at));
+            return Ok(());
+        }
         let is_new = self.seen.insert(ino);
         let told = self.outcome.told();
         if let Some(older) = self.older.get_mut(&ino) {

@@ -447,6 +447,20 @@ fn what_zeroed_journals_led_to_is_told_to_be_missing() {
     assert_eq!(tally.failures(), 0);
 }
 
+/// An older sector in one directory leads to another one, which was brought there, and told at its own place.
+#[test]
+fn a_directory_is_brought_to_its_own_place_where_another_entry_leads_to_it() {
+    let volume = Volume::new("tree-no-inline", load_image(&golden().join("tree-no-inline.img.zst")), &[]);
+    let mut tally = Tally::default();
+    for block in [22068, 22092] {
+        let target = volume.targets.iter().find(|t| t.block == block).copied().expect("a directory's block");
+        assert_eq!(target.part, Part::Dentries);
+        bring(&volume, target, Damage::TornOlder, 443000, &mut tally);
+    }
+    tally.print();
+    assert_eq!(tally.failures(), 0);
+}
+
 /// No healthy volume is said to lack anything.
 #[test]
 fn nothing_is_told_of_sound_volumes() {
