@@ -43,15 +43,18 @@ impl AddAssign for Kept {
 
 impl Kept {
     /// Counts the files of `shown` on what a checker left, which is opened as after its repair: rolled
-    /// forward where that is possible.
+    /// forward where that is possible, and only for reading where medfs would not write to it.
     pub fn count(shown: &Model, dev: &Arc<MemDevice>) -> Kept {
         let files = shown.inodes().filter(|(_, inode)| !inode.is_dir());
-        let open = |recover| {
-            let options = MountOptions { recover, ..MountOptions::default() };
+        let open = |recover, read_only| {
+            let options = MountOptions { recover, read_only, ..MountOptions::default() };
             Volume::open(dev.clone() as Arc<dyn BlockDevice>, options, test_clock())
         };
         let opened = guarded(|| {
-            open(Recover::WhatFits).or_else(|_| open(Recover::Nothing)).map_err(|e| e.to_string())
+            open(Recover::WhatFits, false)
+                .or_else(|_| open(Recover::Nothing, false))
+                .or_else(|_| open(Recover::Nothing, true))
+                .map_err(|e| e.to_string())
         });
         let Ok(volume) = opened else {
             return Kept { lost: files.count() as u64, closed: 1, ..Kept::default() };
