@@ -2,7 +2,8 @@
 //!
 //! A promise is a paragraph that opens with `**P7.**`. Its proofs are rows of the table at the document's
 //! end: `| P7 | path | test_name<br>other_name |`. A proof is a Rust file with the names of tests in it, or a
-//! program of the repository. The tests that `./x test` leaves out exist, too.
+//! program of the repository. The tests that `./x test` leaves out exist, too, and the lines that `tools/canaries`
+//! breaks.
 
 use medfs_tidy::{Source, expect_none, read, root, sources};
 
@@ -111,4 +112,35 @@ fn the_tests_that_are_left_out_exist() {
     let code = [Source::new("gc.rs", "#[test]\nfn takes_long() {}\n")];
     assert_eq!(unknown_slow("# tests\nengine gc::takes_long", &code), [""; 0]);
     assert_eq!(unknown_slow("engine gc::took_long\nengine", &code).len(), 2);
+}
+
+/// The canaries of a list whose lines are not in their files, once each; `load` gives the text of a file.
+fn lost_canaries(list: &str, load: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let table: toml::Table = list.parse().expect("the list parses");
+    let canaries = table["canary"].as_array().expect("a list of canaries");
+    let mut findings = Vec::new();
+    for canary in canaries {
+        let text = |key: &str| canary[key].as_str().expect("a text").to_owned();
+        let code = load(&text("file")).unwrap_or_default();
+        for change in canary["changes"].as_array().expect("a list of changes") {
+            let old = change["old"].as_str().expect("a text");
+            let count = code.matches(old).count();
+            if count != 1 {
+                findings.push(format!("{}: {count} times in {}: {old}", text("name"), text("file")));
+            }
+        }
+    }
+    findings
+}
+
+#[test]
+fn every_canary_finds_what_it_breaks() {
+    let load = |path: &str| std::fs::read_to_string(root().join(path)).ok();
+    expect_none(
+        "lines that tools/canaries breaks are in the code once",
+        lost_canaries(&read("tools/canaries.toml"), load),
+    );
+    let list = "[[canary]]\nname = 'a'\nfile = 'a.rs'\nchanges = [{ old = 'x();', new = '' }]";
+    let count = |code: &str| lost_canaries(list, |_| Some(code.into())).len();
+    assert_eq!([count("x();"), count("y();"), count("x(); x();")], [0, 1, 1]);
 }
