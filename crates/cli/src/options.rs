@@ -97,6 +97,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "placement",
             "reserve_files",
+            "defragment_budget",
             "alloc_mode",
             "in_place",
             "min_ipu_util",
@@ -182,7 +183,9 @@ const COMPANIONS: &[Companion] = &[
         "nvram=PATH",
         |o| o.nvram.is_some(),
     ),
-    (&["reserve_files"], "placement=reserve", |o| o.placement == PlacementPolicy::Reserve),
+    (&["reserve_files", "defragment_budget"], "placement=reserve", |o| {
+        o.placement == PlacementPolicy::Reserve
+    }),
 ];
 
 /// A sentence about each option that changes nothing without another one.

@@ -34,6 +34,7 @@ counters! {
     in_place_blocks
     gc_sections
     gc_foreground
+    brought_home
     recovered_inodes
     unkept_nodes
     orphans_freed
@@ -215,6 +216,8 @@ pub struct Stats {
     pub gc_sections: u64,
     /// Of them, for want of space.
     pub gc_foreground: u64,
+    /// Pages of reserved files that idle work brought home.
+    pub brought_home: u64,
     /// Inodes that roll-forward restored at mount.
     pub recovered_inodes: u64,
     /// Nodes of the roll-forward log that the device lost or changed after it had ended a flush of them, as found by

@@ -141,7 +141,7 @@ impl Combination {
             options += ",nocompress_extension=db,nocompress_extension=xml";
         }
         if Combination::reserves(seed) {
-            options += ",placement=reserve,reserve_files=";
+            options += ",defragment_budget=1024G,placement=reserve,reserve_files=";
             options += if Combination::has_tree(seed) { "tree" } else { "all" };
         }
         // So few that all are taken soon.

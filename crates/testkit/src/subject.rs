@@ -62,6 +62,8 @@ counts! {
     replaced
     /// Deltas that were no longer worth being one.
     outgrown
+    /// Pages of reserved files that idle work brought home.
+    brought_home
     /// Pages that were deltas and that idle work wrote as blocks.
     restored
     /// Their neighbours that were written with them.

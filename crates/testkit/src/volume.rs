@@ -84,6 +84,7 @@ impl FileSystem for Volume {
             evicted: d.evicted_by_growth,
             replaced: d.evicted_by_delta,
             outgrown: d.outgrown,
+            brought_home: stats.brought_home,
             restored: stats.restored.pages,
             moved: stats.restored.moved,
             cleaned: stats.gc_sections,

@@ -138,6 +138,7 @@ impl<'a> Report<'a> {
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
         self.count("  for want of space", "gc_foreground", "while a write waited");
+        self.some("pages brought home", "brought_home", "of reserved files, in idle time");
     }
 
     /// What a power cut would take now.

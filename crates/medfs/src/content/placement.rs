@@ -198,6 +198,11 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
+    /// The windows of files that have sections of their own, by file.
+    fn windows(&self) -> Vec<(Ino, u64)> {
+        Vec::new()
+    }
+
     /// Pages of a file, from one on and up to another, will be written: reserves what the policy gives them.
     fn prepare(&self, _: &Batch, _: Range<u64>, _: &Store) {}
 

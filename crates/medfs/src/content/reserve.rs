@@ -359,6 +359,11 @@ impl Placement for ReservePlacement {
         self.files.lock().of(ino).collect()
     }
 
+    fn windows(&self) -> Vec<(Ino, u64)> {
+        let files = self.files.lock();
+        files.homes.iter().filter(|(_, home)| home.section().is_some()).map(|(&window, _)| window).collect()
+    }
+
     fn prepare(&self, batch: &Batch, pages: Range<u64>, store: &Store) {
         if !self.is_reserved_kind(batch) {
             return;

@@ -268,7 +268,8 @@ impl Content {
     }
 
     /// Those of some pages, in order, whose blocks are all that there is of them, and of which no other is made.
-    fn free_to_move(&self, inode: &Inode, indices: &[u64]) -> Result<Vec<u64>> {
+    /// The caller holds the file's lock.
+    pub(crate) fn free_to_move(&self, inode: &Inode, indices: &[u64]) -> Result<Vec<u64>> {
         let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         let kept = self.storage(inode).kept(self, inode, first..last + 1)?;
         let is_free =

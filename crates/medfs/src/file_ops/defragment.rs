@@ -11,7 +11,7 @@ use crate::error::{Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::inode::Inode;
 use medfs_format::node::FileKind;
-use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, Ino};
+use medfs_format::{BLOCK_SIZE, BLOCKS_PER_SEG, BlockAddr, Geometry, Ino};
 use std::ops::Range;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -49,7 +49,8 @@ impl FileOps {
         for batch in found.chunks(BLOCKS_PER_SEG as usize) {
             self.make_room_to_write()?;
             let reserved = self.placement.reserved(ino);
-            let off_home = batch.iter().filter(|found| !self.is_at_home(&reserved, found));
+            let off_home =
+                batch.iter().filter(|&&(page, addr)| home_of(&self.geo, &reserved, page) != Some(addr));
             let indices: Vec<u64> = off_home.map(|&(index, _)| index).collect();
             if indices.is_empty() {
                 continue;
@@ -66,18 +67,17 @@ impl FileOps {
         let _state = inode.lock.read();
         self.blocks_of(inode, pages)
     }
+}
 
-    /// Whether a page lies at the block that its file's reserves, in the order of windows, give it.
-    fn is_at_home(&self, reserved: &[(u64, u32)], &(page, addr): &(u64, BlockAddr)) -> bool {
-        let blocks = u64::from(self.geo.blocks_per_section());
-        reserved.binary_search_by_key(&(page / blocks), |&(window, _)| window).is_ok_and(|found| {
-            let start = self.geo.seg_start(self.geo.segments_of(reserved[found].1).start);
-            u64::from(addr) == u64::from(start) + page % blocks
-        })
-    }
+/// The home of a page, where one of its file's reserves, in the order of windows, is its window's.
+pub(crate) fn home_of(geo: &Geometry, reserved: &[(u64, u32)], page: u64) -> Option<BlockAddr> {
+    let blocks = u64::from(geo.blocks_per_section());
+    let found = reserved.binary_search_by_key(&(page / blocks), |&(window, _)| window).ok()?;
+    let start = geo.seg_start(geo.segments_of(reserved[found].1).start);
+    Some(start + (page % blocks) as BlockAddr)
 }
 
 /// Whether the second of two pages of a file lies right behind the first, or as far behind as it does in the file.
-fn follows(before: &(u64, BlockAddr), page: &(u64, BlockAddr)) -> bool {
+pub(crate) fn follows(before: &(u64, BlockAddr), page: &(u64, BlockAddr)) -> bool {
     u64::from(page.1).checked_sub(before.1.into()) == Some(page.0 - before.0)
 }

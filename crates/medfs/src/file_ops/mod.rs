@@ -14,7 +14,7 @@
 pub(crate) mod above;
 mod compressed;
 mod data;
-mod defragment;
+pub(crate) mod defragment;
 mod fold;
 mod pin;
 mod tests;

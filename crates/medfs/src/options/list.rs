@@ -420,7 +420,7 @@ pub(super) fn size(value: &str) -> Option<u64> {
 pub(super) fn show_bytes(bytes: u64) -> String {
     [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)]
         .into_iter()
-        .find(|(_, unit)| bytes.is_multiple_of(*unit))
+        .find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit))
         .map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 

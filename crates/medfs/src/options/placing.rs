@@ -1,6 +1,6 @@
 //! The options that say where blocks go.
 
-use super::list::{choice, choose, itself, name_of, number, number_in};
+use super::list::{choice, choose, itself, name_of, number, number_in, show_bytes, size};
 use super::table::Form::Value;
 use super::table::MountOption;
 use super::{AllocMode, InPlace, Mode, MountOptions, PlacementPolicy, ReserveFiles};
@@ -92,6 +92,17 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         itself,
         Some
     ),
+    MountOption {
+        name: "defragment_budget",
+        form: Value("SIZE"),
+        accepts: "a number of bytes, or one with K, M or G; 0 for nothing",
+        default: "64M",
+        help: "With placement=reserve, most that idle work writes a day to bring pages back to their places. It does so for \
+               files that are read in order, and for files of at least 1M in pieces smaller than 64K. A mount begins with \
+               nothing and earns this much in a day; a segment takes up to 2M at once.",
+        set: |o, value| size(value).map(|bytes| o.defragment_budget = bytes).is_some(),
+        show: |o| vec![show_bytes(o.defragment_budget)],
+    },
     choice!(
         "mode",
         "adaptive|fragment:segment|fragment:block",

@@ -1,5 +1,5 @@
-//! What is done when nobody wants anything: groups of hotness made anew, and pages restored
-//! ([`crate::upkeep::restore`]).
+//! What is done when nobody wants anything: groups of hotness made anew, pages restored
+//! ([`crate::upkeep::restore`]), and pages of reserved files brought home ([`crate::upkeep::homecoming`]).
 //!
 //! Whether the volume is idle is an input: operations leave a mark, the front end's timer looks at it and at the clock
 //! (`idle=`, 5 s as the kernel's `idle_interval`). What the idle work does itself leaves no mark.
@@ -8,6 +8,7 @@
 
 use crate::error::Result;
 use crate::file_ops::FileOps;
+use crate::upkeep::homecoming::Homecoming;
 use crate::upkeep::restore::Restorer;
 use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,26 +65,51 @@ pub struct IdleReport {
     pub pages_restored: u64,
     /// Their neighbours that were written again with them.
     pub pages_moved: u64,
+    /// Pages of reserved files that were brought home.
+    pub pages_brought_home: u64,
 }
 
-/// One step: regroups files once in a window, then writes about `budget` pages to restore some. Stops where
-/// something is wanted.
-pub(crate) fn idle_work(
-    fs: &FileOps,
-    activity: &Activity,
-    restorer: &Restorer,
-    budget: u64,
-) -> Result<IdleReport> {
-    let mut did = IdleReport::default();
-    if fs.is_read_only() {
-        return Ok(did);
+impl IdleReport {
+    /// Pages that were written.
+    pub(crate) fn pages_written(&self) -> u64 {
+        self.pages_restored + self.pages_moved + self.pages_brought_home
     }
-    did.reclustered = fs.profiles.recluster(&*fs.clock);
-    if did.reclustered {
-        restorer.begin(fs);
+}
+
+/// What idle work remembers.
+#[derive(Debug)]
+pub(crate) struct IdleWork {
+    pub(crate) activity: Activity,
+    pub(crate) restorer: Restorer,
+    homecoming: Homecoming,
+}
+
+impl IdleWork {
+    /// Of a volume that is opened `now`.
+    pub(crate) fn new(now: Duration) -> IdleWork {
+        IdleWork {
+            activity: Activity::new(now),
+            restorer: Restorer::default(),
+            homecoming: Homecoming::new(now),
+        }
     }
-    restorer.restore_some(fs, activity, budget, &mut did)?;
-    Ok(did)
+
+    /// One step: regroups files once in a window, then writes about `budget` pages to restore some and to
+    /// bring some home. Stops where something is wanted.
+    pub(crate) fn step(&self, fs: &FileOps, budget: u64) -> Result<IdleReport> {
+        let mut did = IdleReport::default();
+        if fs.is_read_only() {
+            return Ok(did);
+        }
+        did.reclustered = fs.profiles.recluster(&*fs.clock);
+        if did.reclustered {
+            self.restorer.begin(fs);
+            self.homecoming.begin(fs);
+        }
+        self.restorer.restore_some(fs, &self.activity, budget, &mut did)?;
+        self.homecoming.bring_some(fs, &self.activity, budget, &mut did)?;
+        Ok(did)
+    }
 }
 
 #[cfg(test)]

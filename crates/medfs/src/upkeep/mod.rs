@@ -1,9 +1,10 @@
-//! Upkeep: what the engine does of its own accord: cleaning, restoring, measuring, discarding.
+//! Upkeep: what the engine does of its own accord: cleaning, restoring, bringing pages home, discarding.
 //!
 //! Invariant: nothing here is needed for a promise; an error of reading ends the step, not the volume.
 //! Locks: `gc`; see `ranks.rs`.
 
 pub(crate) mod gc;
+pub(crate) mod homecoming;
 pub(crate) mod idle;
 pub(crate) mod restore;
 pub(crate) mod rewrite_window;
@@ -14,8 +15,7 @@ use crate::commit::checkpoint::CheckpointSink;
 use crate::error::Result;
 use crate::stats::RestoreStats;
 use gc::Gc;
-use idle::{Activity, IdleReport, STEP_PAGES, idle_work};
-use restore::Restorer;
+use idle::{IdleReport, IdleWork, STEP_PAGES};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     pub(crate) fn new(gc: Arc<Gc>, now: Duration) -> Upkeep {
-        let idle = Arc::new(IdleWork { activity: Activity::new(now), restorer: Restorer::default() });
+        let idle = Arc::new(IdleWork::new(now));
         let tasks: Vec<Box<dyn UpkeepTask>> = vec![
             Box::new(RecordTimer),
             Box::new(CommitTimer),
@@ -66,18 +66,12 @@ impl Upkeep {
 
     /// One step of idle work, of about `budget` pages.
     pub(crate) fn idle_work(&self, on: &Commit, budget: u64) -> Result<IdleReport> {
-        idle_work(on, &self.idle.activity, &self.idle.restorer, budget)
+        self.idle.step(on, budget)
     }
 
     pub(crate) fn restored(&self) -> RestoreStats {
         self.idle.restorer.stats()
     }
-}
-
-/// What idle work remembers.
-struct IdleWork {
-    activity: Activity,
-    restorer: Restorer,
 }
 
 /// Records in NVRAM what has waited for as long as the option `nvram_commit` allows.
@@ -123,7 +117,7 @@ impl UpkeepTask for BackgroundCleaning {
     }
 }
 
-/// Regroups and restores files, where nothing was wanted for as long as the option `idle` says.
+/// Regroups and restores files and brings pages home, where nothing was wanted for as long as the option `idle` says.
 struct WhenIdle(Arc<IdleWork>);
 
 impl UpkeepTask for WhenIdle {
@@ -132,7 +126,7 @@ impl UpkeepTask for WhenIdle {
     }
 
     fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
-        idle_work(on, &self.0.activity, &self.0.restorer, STEP_PAGES)?;
+        self.0.step(on, STEP_PAGES)?;
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -436,8 +436,7 @@ mod tests {
         let (fs, inode, _) = with_deltas(8, 0..4);
         fs.io.stop_writing("a test says so");
         assert!(matches!(restore(&fs, &inode, false), Err(Error::ReadOnly)));
-        let did =
-            crate::upkeep::idle::idle_work(&fs, &Activity::new(Duration::ZERO), &Restorer::default(), 64);
+        let did = crate::upkeep::idle::IdleWork::new(Duration::ZERO).step(&fs, 64);
         assert_eq!(did.unwrap(), IdleReport::default());
         inode.lock.write().dead = true;
         assert_eq!(deltas(&fs, &inode).len(), 4);

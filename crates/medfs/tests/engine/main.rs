@@ -22,6 +22,7 @@ mod fpc;
 mod fsync_cost;
 mod gc;
 mod halfway;
+mod homecoming;
 mod hotness;
 mod journal;
 mod layouts;
