@@ -10,6 +10,7 @@ use medfs_format::ars::{Class, Tree};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeSet;
 
 /// Parts of a hundred that are learned from.
 const LEARNED: usize = 75;
@@ -52,18 +53,31 @@ impl Score {
     }
 }
 
-/// The mean of so many divisions into files that are learned from and files that are judged.
-pub fn cross_validated(samples: &[Sample], limits: Limits, divisions: u32, seed: u64) -> Score {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+/// The numbers of the files of samples, sorted.
+pub(crate) fn files_of(samples: &[Sample]) -> Vec<usize> {
     let mut files: Vec<usize> = samples.iter().map(|s| s.file).collect();
     files.sort_unstable();
     files.dedup();
-    let mut mean = Score::default();
+    files
+}
+
+/// Samples to learn from, and samples to judge by: files are shuffled, and the first three quarters learned from.
+pub(crate) fn divided(
+    samples: &[Sample],
+    files: &mut [usize],
+    random: &mut Xoshiro256PlusPlus,
+) -> (Vec<Sample>, Vec<Sample>) {
+    files.shuffle(random);
+    let learned: BTreeSet<usize> = files[..files.len() * LEARNED / 100].iter().copied().collect();
+    samples.iter().cloned().partition(|s| learned.contains(&s.file))
+}
+
+/// The mean of so many divisions into files that are learned from and files that are judged.
+pub fn cross_validated(samples: &[Sample], limits: Limits, divisions: u32, seed: u64) -> Score {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (mut files, mut mean) = (files_of(samples), Score::default());
     for _ in 0..divisions {
-        files.shuffle(&mut random);
-        let learned = &files[..files.len() * LEARNED / 100];
-        let (learned, judged): (Vec<Sample>, Vec<Sample>) =
-            samples.iter().cloned().partition(|s| learned.contains(&s.file));
+        let (learned, judged) = divided(samples, &mut files, &mut random);
         mean.add(Score::of(&train(&learned, limits), &judged), 1.0 / f64::from(divisions));
     }
     mean

@@ -98,6 +98,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "placement",
             "reserve_files",
             "defragment_budget",
+            "reserve_retrain",
             "alloc_mode",
             "in_place",
             "min_ipu_util",
@@ -183,7 +184,7 @@ const COMPANIONS: &[Companion] = &[
         "nvram=PATH",
         |o| o.nvram.is_some(),
     ),
-    (&["reserve_files", "defragment_budget"], "placement=reserve", |o| {
+    (&["reserve_files", "defragment_budget", "reserve_retrain"], "placement=reserve", |o| {
         o.placement == PlacementPolicy::Reserve
     }),
 ];

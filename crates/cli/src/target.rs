@@ -206,10 +206,12 @@ fn open_to_read_with(dev: Target, path: &Path, survivor: Survivor) -> Result<Vol
 
 /// Opens the volume to mount it. Where it is too damaged, the error says what may help.
 pub(crate) fn open_volume_to_mount(dev: Target, path: &Path, options: MountOptions) -> Result<Volume> {
-    open_volume(dev.clone(), path, options).map_err(|error| match error.downcast_ref() {
+    let volume = open_volume(dev.clone(), path, options).map_err(|error| match error.downcast_ref() {
         Some(medfs::Error::Incompatible(_)) => refuse_cut_short(dev, path).err().unwrap_or(error),
         _ => helpful(error, false, path),
-    })
+    })?;
+    volume.train_with(Box::new(medfs_ars::Retrainer));
+    Ok(volume)
 }
 
 /// Fails, and says what copies the files, where an image ends before its volume does.

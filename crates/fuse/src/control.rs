@@ -29,6 +29,8 @@ pub(crate) const FILE_STATS: Opcode = opcode::read_write::<StatsPage>(GROUP, 3);
 pub(crate) const POWER_LOW: Opcode = opcode::none(GROUP, 4);
 /// Power is back.
 pub(crate) const POWER_OK: Opcode = opcode::none(GROUP, 5);
+/// Trains the decision tree anew, and reads a piece of what came of it: see [`retrain_json`].
+pub(crate) const RETRAIN: Opcode = opcode::read_write::<StatsPage>(GROUP, 6);
 /// What [`IDENTIFY`] answers.
 pub(crate) const MAGIC: u32 = 0x6d65_6466;
 /// Bytes of statistics in one piece; an ioctl's structure is below 16 KiB.
@@ -108,6 +110,12 @@ fn file_stats_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
     Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<FILE_STATS, StatsPage>::new(page)) }?)
 }
 
+#[allow(unsafe_code)]
+fn retrain_ioctl(file: &File, page: &mut StatsPage) -> io::Result<()> {
+    // SAFETY: the number carries the size of StatsPage, which is plain bytes.
+    Ok(unsafe { rustix::ioctl::ioctl(file, Updater::<RETRAIN, StatsPage>::new(page)) }?)
+}
+
 /// Whether a directory is on a mounted medfs volume.
 pub fn is_medfs(dir: &Path) -> Result<bool> {
     match open(dir) {
@@ -115,6 +123,11 @@ pub fn is_medfs(dir: &Path) -> Result<bool> {
         Err(Error::NotMedfs(_)) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a file can be opened and is one of a mounted medfs volume. A FIFO is not waited for.
+pub fn is_file_of_medfs(path: &Path) -> bool {
+    open_as(path, libc::O_NONBLOCK).is_ok()
 }
 
 /// Has the kernel begin to write its page cache back. An error may be of earlier writes: it is told when what the
@@ -143,27 +156,35 @@ pub fn power(dir: &Path, low: bool) -> Result<()> {
 
 /// The statistics of the volume a directory is on, as JSON.
 pub fn stats_json(dir: &Path) -> Result<String> {
-    whole(&open(dir)?, stats_ioctl)
+    whole(&open(dir)?, stats_ioctl).map_err(Error::io("reading statistics"))
 }
 
 /// What is known of a file of a mounted volume, as JSON. A FIFO is not waited for.
 pub fn file_stats_json(path: &Path) -> Result<String> {
-    whole(&open_as(path, libc::O_NONBLOCK)?, file_stats_ioctl)
+    whole(&open_as(path, libc::O_NONBLOCK)?, file_stats_ioctl).map_err(Error::io("reading statistics"))
+}
+
+/// Trains the decision tree of the volume a directory is on anew; what came of it, as JSON. `None` where no
+/// tree chooses files there. Those may ask who may use [`power`].
+pub fn retrain_json(dir: &Path) -> Result<Option<String>> {
+    match whole(&open(dir)?, retrain_ioctl) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+        trained => trained.map(Some).map_err(Error::io("training the decision tree")),
+    }
 }
 
 /// All pieces of what is told in pieces.
-fn whole(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -> Result<String> {
+fn whole(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -> io::Result<String> {
     const ATTEMPTS_MAX: usize = 10;
-    let failed = Error::io("reading statistics");
     for _ in 0..ATTEMPTS_MAX {
         match read_stats(file, ioctl) {
             // Someone else asked meanwhile and the snapshot is gone: begin again.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-            Err(error) => return Err(failed(error)),
-            Ok(bytes) => return String::from_utf8(bytes).map_err(|error| failed(io::Error::other(error))),
+            Err(error) => return Err(error),
+            Ok(bytes) => return String::from_utf8(bytes).map_err(io::Error::other),
         }
     }
-    Err(failed(io::ErrorKind::WouldBlock.into()))
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 fn read_stats(file: &File, ioctl: fn(&File, &mut StatsPage) -> io::Result<()>) -> io::Result<Vec<u8>> {

@@ -1,64 +1,26 @@
-//! Reserved files from outside (ARS): the decision tree that a volume brings along, and what is known and
-//! judged of a file.
+//! Reserved files from outside (ARS): the decision tree that a volume brings along ([`kept_tree`]), how it is trained
+//! anew ([`retraining`]), and what is known and judged of a file.
 //!
-//! Purpose: the tree lies in an attribute of the root directory, [`ATTRIBUTE`]. It is read when the volume is
-//! opened and when the attribute changes. What is no tree is refused where somebody sets it, and passed by
-//! with a warning where it is found: then the built-in one counts. Locks: those of reading an attribute, and
-//! leaves.
+//! Locks: those of reading an attribute, and leaves.
 
-use crate::content::reserved_files;
-use crate::error::{Error, Posix, Result};
+use crate::error::Result;
 use crate::extents::Extent;
 use crate::options::{PlacementPolicy, ReserveFiles};
+use crate::profile::Known;
+use crate::profile::file_profile::FIRST_JUDGED;
 use crate::tree::Tree as Names;
 use crate::volume::Volume;
 use medfs_format::Ino;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-pub use crate::profile::is_judged_at;
+pub(crate) mod kept_tree;
+pub(crate) mod retraining;
+
+pub use crate::profile::{Fate, FileSample, is_judged_at};
+pub use kept_tree::built_in;
 pub use medfs_format::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
-
-/// Whether an attribute is the volume's tree.
-pub(crate) fn is_tree(fs: &Names, ino: Ino, name: &[u8]) -> bool {
-    ino == fs.geo.root_ino && name == ATTRIBUTE
-}
-
-/// `InvalidArgument` where a value is no tree.
-pub(crate) fn check(value: &[u8]) -> Result<()> {
-    match Tree::parse(value) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, "the decision tree is not valid");
-            Err(Posix::InvalidArgument.into())
-        }
-    }
-}
-
-/// The tree that volumes without one judge by.
-pub fn built_in() -> Tree {
-    reserved_files::built_in::tree()
-}
-
-/// The volume's tree, or the built-in one.
-fn tree(fs: &Names) -> Tree {
-    let found = match fs.getxattr(fs.geo.root_ino, ATTRIBUTE) {
-        Ok(bytes) => Tree::parse(&bytes).map_err(Error::from),
-        Err(Error::Posix(Posix::NoAttribute)) => Ok(built_in()),
-        Err(error) => Err(error),
-    };
-    found.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the volume's decision tree cannot be used: the built-in one takes its place");
-        built_in()
-    })
-}
-
-/// Judges by the volume's tree from now on, or by the built-in one.
-pub(crate) fn learn(fs: &Names) {
-    if fs.opts.placement == PlacementPolicy::Reserve && fs.opts.reserve_files == ReserveFiles::Tree {
-        fs.placement.learn(tree(fs));
-    }
-}
+pub use retraining::{Accuracies, Trained, TrainedStats, Trainer};
 
 /// The features of a file that was written since the volume was opened; see [`Judgement::of`].
 pub fn features(volume: &Volume, ino: Ino) -> Result<Option<Values>> {
@@ -77,15 +39,18 @@ pub enum PlacedBy {
     Options,
     /// The decision tree.
     Tree,
+    /// What became of earlier files like it: it was not written often enough for the tree.
+    Kin,
 }
 
 impl PlacedBy {
-    fn of(fs: &Names, is_pinned: bool, standing: Class) -> (Class, PlacedBy) {
+    fn of(fs: &Names, is_pinned: bool, known: &Known) -> (Class, PlacedBy) {
+        let judge = if known.writes() < FIRST_JUDGED { PlacedBy::Kin } else { PlacedBy::Tree };
         match (is_pinned, fs.opts.placement, fs.opts.reserve_files) {
             (true, ..) => (Class::Reserve, PlacedBy::Pin),
             (_, PlacementPolicy::Log, _) | (_, _, ReserveFiles::Pinned) => (Class::Log, PlacedBy::Options),
             (_, _, ReserveFiles::All) => (Class::Reserve, PlacedBy::Options),
-            (_, _, ReserveFiles::Tree) => (standing, PlacedBy::Tree),
+            (_, _, ReserveFiles::Tree) => (known.standing.class, judge),
         }
     }
 }
@@ -99,6 +64,8 @@ pub struct Judgement {
     pub path: Vec<TreeNode>,
     /// What the tree made of it. It changes where two judgements in a row say so.
     pub class: Class,
+    /// What became of most earlier files of its directory and name pattern, where that is asked.
+    pub kin: Option<Class>,
     /// Where its pages go, and what says so.
     pub placed: (Class, PlacedBy),
     /// Its windows that have sections of their own: window and section.
@@ -113,13 +80,14 @@ impl Judgement {
         let inode = fs.inode(ino)?;
         let Some(known) = fs.profiles.known(ino) else { return Ok(None) };
         let features = known.features(fs.class(&inode));
-        let tree = tree(fs);
+        let tree = kept_tree::of(fs);
         let path = tree.path(&features).map(|at| tree.nodes()[at]).collect();
         Ok(Some(Judgement {
             features,
             path,
             class: known.standing.class,
-            placed: PlacedBy::of(fs, inode.is_pinned(), known.standing.class),
+            kin: fs.placement.kin(&inode),
+            placed: PlacedBy::of(fs, inode.is_pinned(), &known),
             reserved: fs.placement.reserved(ino),
         }))
     }
@@ -157,6 +125,8 @@ pub struct JudgedStats {
     pub class: &'static str,
     /// What says so.
     pub placed_by: PlacedBy,
+    /// Where earlier files of its directory and name pattern belonged: none where nobody asks.
+    pub kin: Option<&'static str>,
     /// Where the tree says that they should go, and how sure that is in percent.
     pub said: &'static str,
     /// See `said`.
@@ -165,6 +135,8 @@ pub struct JudgedStats {
     pub path: Vec<StepStats>,
     /// Windows of it that have sections of their own.
     pub reserved_windows: Vec<u64>,
+    /// These sections, in the same order.
+    pub reserved_sections: Vec<u32>,
 }
 
 /// A question of the tree.
@@ -206,10 +178,12 @@ impl From<Judgement> for JudgedStats {
             features: Feature::ALL.iter().map(|f| (f.name(), features[*f as usize])).collect(),
             class: judgement.placed.0.name(),
             placed_by: judgement.placed.1,
+            kin: judgement.kin.map(Class::name),
             said: said.name(),
             confidence,
             path: judgement.path.iter().filter_map(step).collect(),
             reserved_windows: judgement.reserved.iter().map(|(window, _)| *window).collect(),
+            reserved_sections: judgement.reserved.iter().map(|(_, section)| *section).collect(),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 mod operations;
 
-use crate::ars;
+use crate::ars::kept_tree;
+use crate::ars::retraining::{Retraining, TrainedStats, Trainer};
 use crate::commit::checkpoint::CheckpointSink;
 use crate::commit::{Commit, Ways};
 use crate::error::{Error, Posix, Result};
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering;
 pub struct Volume {
     pub(crate) commit: Arc<Commit>,
     pub(crate) upkeep: Upkeep,
+    pub(crate) retraining: Retraining,
 }
 
 impl std::fmt::Debug for Volume {
@@ -61,9 +63,9 @@ pub(crate) fn open_with(
     if !commit.is_read_only() {
         commit.begin_nvram()?;
     }
-    ars::learn(&commit);
-    let upkeep = Upkeep::new(gc, commit.clock.monotonic());
-    Ok(Volume { commit, upkeep })
+    kept_tree::learn(&commit);
+    let now = commit.clock.monotonic();
+    Ok(Volume { commit, upkeep: Upkeep::new(gc, now), retraining: Retraining::new(now) })
 }
 
 /// Opens a volume with deltas whose fsyncs of little changes go to a memory beside it, and come from there
@@ -185,6 +187,19 @@ impl Volume {
     /// as the option `idle` says.
     pub fn idle_work(&self, budget: u64) -> Result<IdleReport> {
         self.upkeep.idle_work(&self.commit, budget)
+    }
+
+    /// Who makes decision trees of the files that were judged: with `reserve_retrain=on` from time to time.
+    pub fn train_with(&self, trainer: Box<dyn Trainer>) {
+        self.retraining.train_with(trainer);
+    }
+
+    /// Trains the decision tree anew, which becomes the volume's where it is better. `NotSupported` where no
+    /// tree chooses the files with reserves, or nobody makes trees.
+    pub fn retrain(&self) -> Result<TrainedStats> {
+        self.upkeep.note_wanted();
+        let trained = self.retraining.retrain(&self.commit)?;
+        self.keep(trained.into())
     }
 
     /// How busy a file is, as far as is known.

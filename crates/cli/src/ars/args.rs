@@ -14,10 +14,13 @@ pub(crate) enum ArsCommand {
     /// Train a decision tree on traces
     #[command(after_long_help = TRAIN_HELP)]
     Train(TrainArgs),
-    /// Show a decision tree, and its judgement of the files of traces
+    /// Show a decision tree and its judgement of the files of traces, or of a file of a mounted volume
     Explain(ExplainArgs),
     /// Store a decision tree on a volume, which uses it from then on
     Load(LoadArgs),
+    /// Train the decision tree of a mounted volume on the files that were written since the mount
+    #[command(after_long_help = RETRAIN_HELP)]
+    Retrain(RetrainArgs),
 }
 
 /// Moments of a file that are learned from.
@@ -59,8 +62,8 @@ pub(crate) struct TrainArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The tree; 'built-in' is the tree of volumes without one of their own
-    #[arg(value_name = "TREE", value_hint = ValueHint::FilePath)]
+    /// The tree, or a file of a mounted volume; 'built-in' is the tree of volumes without one of their own
+    #[arg(value_name = "TREE|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tree: PathBuf,
     /// Traces whose files are judged
     #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
@@ -82,6 +85,29 @@ pub(crate) struct LoadArgs {
     #[arg(value_name = "IMAGE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
 }
+
+#[derive(Args, Debug)]
+pub(crate) struct RetrainArgs {
+    /// Directory that the volume is mounted on
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const RETRAIN_HELP: &str = "\
+The volume must be mounted with placement=reserve and reserve_files=tree. The
+daemon keeps the features of the last files that it judged, in memory. A tree is
+trained on three quarters of these files, drawn at random, and tested on the rest.
+It is stored on the volume and used from then on if it is right more often than
+the tree in use. Otherwise nothing is written.
+
+With the mount option reserve_retrain=on the daemon does this every ten days, in
+the hour of the day in which the volume is used least.
+
+The user who mounted the volume may run this, the owner of its root directory,
+and root.";
 
 const TRAIN_HELP: &str = "\
 Each trace is replayed on a new volume in memory, on which all data goes to the

@@ -4,9 +4,9 @@
 pub(crate) mod args;
 
 use crate::words::count;
-use crate::{exit, json, progress, target};
+use crate::{exit, json, progress, stat, target};
 use anyhow::{Context, Result, bail};
-use args::{ArsArgs, ArsCommand, ExplainArgs, LoadArgs, MomentArg, TrainArgs};
+use args::{ArsArgs, ArsCommand, ExplainArgs, LoadArgs, MomentArg, RetrainArgs, TrainArgs};
 use comfy_table::{CellAlignment, Table, presets};
 use medfs::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 use medfs::{Files, XattrMode};
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &ArsArgs) -> Result<u8> {
         ArsCommand::Train(args) => learn(args),
         ArsCommand::Explain(args) => explain(args),
         ArsCommand::Load(args) => load(args),
+        ArsCommand::Retrain(args) => retrain(args),
     }
 }
 
@@ -95,7 +96,13 @@ fn learn(args: &TrainArgs) -> Result<u8> {
 }
 
 fn explain(args: &ExplainArgs) -> Result<u8> {
-    let tree = tree(&args.tree)?;
+    let tree = match tree(&args.tree) {
+        Err(_) if args.traces.is_empty() && medfs_fuse::control::is_file_of_medfs(&args.tree) => {
+            stat::file::show(&args.tree, args.json)?;
+            return Ok(exit::SUCCESS);
+        }
+        tree => tree?,
+    };
     let files = if args.traces.is_empty() { Vec::new() } else { files_of(&args.traces, args.size)? };
     if args.json {
         let files: Vec<Value> = files.iter().map(|seen| file_json(&tree, seen)).collect();
@@ -157,6 +164,43 @@ fn load(args: &LoadArgs) -> Result<u8> {
         .map_err(std::io::Error::from)
         .with_context(|| format!("cannot keep the tree on {}", args.target.display()))?;
     Ok(exit::SUCCESS)
+}
+
+fn retrain(args: &RetrainArgs) -> Result<u8> {
+    let Some(text) = medfs_fuse::control::retrain_json(&args.dir)? else {
+        bail!(
+            "{}: no decision tree is used: mount with placement=reserve,reserve_files=tree",
+            args.dir.display()
+        );
+    };
+    let trained: Value = serde_json::from_str(&text).context("the daemon's answer is not JSON")?;
+    if args.json {
+        json::print(&trained)?;
+    } else {
+        outln!("{}", decision(&trained));
+    }
+    Ok(exit::SUCCESS)
+}
+
+/// What came of a training, in a sentence.
+fn decision(trained: &Value) -> String {
+    let files = trained["files"].as_u64().unwrap_or(0);
+    let accuracy = |of: &str| trained["accuracies"][of].as_f64().unwrap_or(0.0) * 100.0;
+    let (new, in_force) = (accuracy("new"), accuracy("in_force"));
+    let compared = format!(
+        "the new tree is right about {new:.1}% of what was held back, the one in use about {in_force:.1}%"
+    );
+    if trained["accuracies"].is_null() {
+        let least = trained["least_files"].as_u64().unwrap_or(0);
+        format!(
+            "{} were judged since the mount, and {least} are needed: the tree stays",
+            count(files, "file")
+        )
+    } else if trained["adopted"] == true {
+        format!("Of {}, {compared}: the new one is used from now on", count(files, "file"))
+    } else {
+        format!("Of {}, {compared}: that one stays", count(files, "file"))
+    }
 }
 
 fn score_json(score: &Score) -> Value {

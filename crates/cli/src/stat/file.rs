@@ -1,21 +1,22 @@
-//! `medfs stat --file`: the pieces of one file of a mounted volume, how it is written, and where its pages belong.
+//! `medfs stat --file` and `medfs ars explain FILE`:
+//! the pieces of one file of a mounted volume, how it is written, and where its pages belong.
 
-use crate::args::StatArgs;
 use crate::words::count;
 use crate::{json, size};
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::path::Path;
 
-pub(super) fn run(args: &StatArgs) -> Result<()> {
-    std::fs::metadata(&args.target).with_context(|| format!("cannot access {}", args.target.display()))?;
-    let text = medfs_fuse::control::file_stats_json(&args.target)?;
+pub(crate) fn show(path: &Path, as_json: bool) -> Result<()> {
+    std::fs::metadata(path).with_context(|| format!("cannot access {}", path.display()))?;
+    let text = medfs_fuse::control::file_stats_json(path)?;
     let stats: Value = serde_json::from_str(&text).context("the daemon's answer is not JSON")?;
-    if args.json {
+    if as_json {
         return json::print(&stats);
     }
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    outln!("{}: inode {}, {}", args.target.display(), stats["ino"], size::show(number(&stats["size_bytes"])));
+    outln!("{}: inode {}, {}", path.display(), stats["ino"], size::show(number(&stats["size_bytes"])));
     let (pages, extents) = (number(&stats["pages"]), number(&stats["extents"]));
     outln!("  blocks      {} in {}", count(pages, "page"), count(extents, "extent"));
     let judged = &stats["judged"];
@@ -34,11 +35,15 @@ pub(super) fn run(args: &StatArgs) -> Result<()> {
         outln!("  {label:<11} {} {value}: {than} {threshold}", word(&step["feature"]));
     }
     let (said, class) = (word(&judged["said"]), word(&judged["class"]));
+    if let Some(kin) = judged["kin"].as_str() {
+        outln!("  kin         {kin}: most earlier files of its directory and name pattern");
+    }
     let decides = word(&judged["placed_by"]);
     let asked = if decides == "tree" { "" } else { ", but is not asked" };
     outln!("  tree says   {said}, {}% sure{asked}", judged["confidence"]);
     let why = match decides.as_str() {
         "pin" => ", as the file is pinned",
+        "kin" => ", as its kin does: the tree is asked from its 16th write on",
         "options" => ", as the mount options say for all files",
         _ if said != class => ", until two judgements in a row say otherwise",
         _ => "",

@@ -1,7 +1,7 @@
 //! `medfs stat`: what a volume holds; of a mounted one also what it has written, by cause.
 
 mod derived;
-mod file;
+pub(crate) mod file;
 mod report;
 
 use crate::args::StatArgs;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<u8> {
     abandoned::refuse(&args.target)?;
     abandoned::refuse_foreign(&args.target)?;
     if args.file {
-        file::run(args)?;
+        file::show(&args.target, args.json)?;
         return Ok(exit::SUCCESS);
     }
     if medfs_flash::FlashTarget::parse(&args.target)?.is_some() {

@@ -117,6 +117,14 @@ fn a_file_of_a_mount_is_explained() {
     }
     let json = output(&["stat", "--file", "--json"], &[&path]);
     let text = output(&["stat", "--file"], &[&path]);
+    let same = [output(&["ars", "explain"], &[&path]), output(&["ars", "explain", "--json"], &[&path])];
+    let kept = dir.join("tree");
+    fs::write(&kept, medfs::ars::built_in().to_bytes()).unwrap();
+    let tree = output(&["ars", "explain"], &[&kept]);
+    let few = dir.join("scattered2");
+    fs::write(&few, [7; 8192]).unwrap();
+    File::open(&few).unwrap().sync_all().unwrap();
+    let kin = output(&["ars", "explain"], &[&few]);
     let root = output(&["stat", "--file"], &[&dir]);
     drop(file);
     medfs().arg("umount").arg(&dir).assert().success();
@@ -137,7 +145,14 @@ fn a_file_of_a_mount_is_explained() {
         (&1.into(), &(1 << 20).into(), &256.into()),
         "{stat}"
     );
+    assert_eq!(same, [text.clone(), json.clone()]);
+    assert!(tree.contains("fsyncs <= 7?"), "{tree}");
+    for line in ["kin         log: most earlier files", "pages go    to log, as its kin does"] {
+        assert!(kin.contains(line), "{line}: {kin}");
+    }
     let judged = &stat["judged"];
+    assert_eq!((&judged["placed_by"], &judged["kin"]), (&"tree".into(), &"reserve".into()), "{stat}");
+    assert_eq!(judged["reserved_sections"].as_array().unwrap().len(), 1, "{stat}");
     assert_eq!((&judged["class"], &judged["said"]), (&"reserve".into(), &"reserve".into()), "{stat}");
     assert_eq!(judged["features"]["writes"], 256, "{stat}");
     assert!(judged["path"].as_array().unwrap().len() > 1, "{stat}");
@@ -161,4 +176,44 @@ fn a_file_of_a_mount_is_explained() {
     assert!(root.contains("not since the mount"), "{root}");
     let text = error(1, medfs().args(["stat", "--file"]).arg(&image));
     assert!(text.contains("not on a mounted medfs volume"), "{text}");
+}
+
+/// Files that are written at random, and files that are appended to: the built-in tree takes all of them for
+/// files that will fragment.
+#[test]
+fn the_tree_of_a_mount_is_trained_on_what_was_written_there() {
+    if !can_mount() {
+        return;
+    }
+    let s = Scratch::with_volume("256M");
+    let (dir, image) = (s.path("mnt"), s.image());
+    fs::create_dir(&dir).unwrap();
+    let mounted = Mounted(dir.clone());
+    medfs().args(["mount", "-o", "placement=reserve,delta=off"]).args([&image, &dir]).assert().success();
+    let few = output(&["ars", "retrain"], &[&dir]);
+    for n in 0..40u64 {
+        let file = File::create(dir.join(format!("{n}.bin"))).unwrap();
+        let (writes, step) = if n % 2 == 0 { (102, 37) } else { (64, 1) };
+        for at in 0..writes {
+            file.write_all_at(&[n as u8 | 1; 4096], at * step % writes * 4096).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    let json: Value = serde_json::from_str(&output(&["ars", "retrain", "--json"], &[&dir])).unwrap();
+    let text = output(&["ars", "retrain"], &[&dir]);
+    medfs().arg("umount").arg(&dir).assert().success();
+    medfs().args(["mount"]).args([&image, &dir]).assert().success();
+    let untrained = error(1, medfs().args(["ars", "retrain"]).arg(&dir));
+    medfs().arg("umount").arg(&dir).assert().success();
+    drop(mounted);
+    assert_eq!(few, "0 files were judged since the mount, and 40 are needed: the tree stays\n");
+    assert_eq!((&json["files"], &json["adopted"]), (&40.into(), &true.into()), "{json}");
+    assert_eq!(json["accuracies"]["new"], 1.0, "{json}");
+    assert!(json["accuracies"]["in_force"].as_f64() < Some(0.9), "{json}");
+    assert_eq!(
+        text,
+        "Of 40 files, the new tree is right about 100.0% of what was held back, the one in use about 100.0%: that one stays\n"
+    );
+    assert!(untrained.contains("mount with placement=reserve,reserve_files=tree"), "{untrained}");
+    medfs().args(["fsck"]).arg(&image).assert().success();
 }

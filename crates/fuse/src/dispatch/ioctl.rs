@@ -419,6 +419,16 @@ impl Ioctls<'_> {
         self.context.notifier.inval_attr(nodeid)
     }
 
+    /// Who mounted the volume may decide about it, the owner of its root directory, and root.
+    fn check_who_mounted(&self, caller: &Credentials) -> Done {
+        let files = &self.context.files;
+        let who_mounted = rustix::process::geteuid().as_raw();
+        if caller.owns(files.getattr(files.root())?.uid) || caller.owns(who_mounted) {
+            return Ok(());
+        }
+        Err(Errno::PERM)
+    }
+
     /// Ours: about a file asked of itself, about the volume of any directory.
     fn control(&self, pool: &WorkerPool, call: &mut Call<'_, '_>, number: Opcode) -> Done {
         match number {
@@ -439,15 +449,20 @@ impl Ioctls<'_> {
                 call.done()
             }
             control::POWER_LOW | control::POWER_OK => {
-                let (files, caller, low) = (&self.context.files, &call.caller, number == control::POWER_LOW);
-                let who_mounted = rustix::process::geteuid().as_raw();
-                if !caller.owns(files.getattr(files.root())?.uid) && !caller.owns(who_mounted) {
-                    return Err(Errno::PERM);
-                }
+                self.check_who_mounted(&call.caller)?;
+                let low = number == control::POWER_LOW;
                 let written = if low { self.context.write_back(pool) } else { Ok(()) };
                 self.context.volume()?.set_low_power(low)?;
                 written?;
                 call.done()
+            }
+            control::RETRAIN => {
+                self.check_who_mounted(&call.caller)?;
+                let volume = self.context.volume()?;
+                let page = self
+                    .statistics
+                    .page(call.input()?, || serde_json::to_vec(&volume.retrain()?).map_err(|_| Errno::IO))?;
+                call.output(page.as_bytes())
             }
             control::STATS => {
                 let volume = self.context.volume()?;

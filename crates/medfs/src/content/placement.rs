@@ -5,8 +5,8 @@
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::options::{DurabilityMode, InPlace, MountOptions, Occasion};
-use crate::profile::Known;
-use medfs_format::ars::Tree;
+use crate::profile::{FileSample, Known};
+use medfs_format::ars::{Class, Tree};
 use medfs_format::node::{Advise, FileKind, Inline};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCK_SIZE, BlockAddr, Ino};
@@ -192,6 +192,16 @@ pub(crate) trait Placement: Send + Sync {
 
     /// The decision tree to judge by from now on.
     fn learn(&self, _: Tree) {}
+
+    /// Files that it judged, and what became of them.
+    fn samples(&self) -> Vec<FileSample> {
+        Vec::new()
+    }
+
+    /// What became of most earlier files of the same directory and name pattern as a file, where that counts.
+    fn kin(&self, _: &Inode) -> Option<Class> {
+        None
+    }
 
     /// The windows of a file that have sections of their own: window and section.
     fn reserved(&self, _: Ino) -> Vec<(u64, u32)> {

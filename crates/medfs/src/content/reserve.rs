@@ -25,8 +25,8 @@ use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purp
 use crate::content::reserved_files::ReservedFiles;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::profile::Known;
-use medfs_format::ars::Tree;
+use crate::profile::{FileSample, Known};
+use medfs_format::ars::{Class, Tree};
 use medfs_format::summary::Log;
 use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
 use medfs_store::{Store, Withheld};
@@ -353,6 +353,14 @@ impl Placement for ReservePlacement {
 
     fn learn(&self, tree: Tree) {
         self.which.learn(tree);
+    }
+
+    fn samples(&self) -> Vec<FileSample> {
+        self.which.samples()
+    }
+
+    fn kin(&self, inode: &Inode) -> Option<Class> {
+        self.which.kin(inode)
     }
 
     fn reserved(&self, ino: Ino) -> Vec<(u64, u32)> {

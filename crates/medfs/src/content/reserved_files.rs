@@ -5,16 +5,17 @@
 //! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement; what a
 //! file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
 //! allocates nothing.
-//! Locks: `tree` and `kin` are leaves, held for a look; so is what [`Profiles`] takes.
+//! Locks: `tree`, `kin` and `samples` are leaves, held for a look; so is what [`Profiles`] takes.
 
 use crate::content::placement::Batch;
 use crate::map::inode::Inode;
 use crate::options::ReserveFiles;
 use crate::profile::file_profile::FIRST_JUDGED;
 use crate::profile::kin::{Kin, KinKey};
-use crate::profile::{Known, Profiles, Standing};
+use crate::profile::samples::Samples;
+use crate::profile::{FileSample, Known, Profiles, Standing};
 use medfs_format::Ino;
-use medfs_format::ars::{Class, Tree};
+use medfs_format::ars::{Class, Tree, Values};
 use medfs_format::node::RawInode;
 use medfs_sync::Mutex;
 use std::sync::Arc;
@@ -30,6 +31,16 @@ pub(crate) trait ReservedFiles: Send + Sync {
     /// The decision tree to judge by from now on.
     fn learn(&self, _: Tree) {}
 
+    /// Files that it judged, and what became of them.
+    fn samples(&self) -> Vec<FileSample> {
+        Vec::new()
+    }
+
+    /// What became of most earlier files like one, where that is asked.
+    fn kin(&self, _: &Inode) -> Option<Class> {
+        None
+    }
+
     /// A file is gone, and what was counted of it goes next.
     fn ended(&self, _: &Inode) {}
 }
@@ -43,6 +54,7 @@ pub(crate) fn of(option: ReserveFiles, profiles: &Arc<Profiles>) -> Box<dyn Rese
             profiles: profiles.clone(),
             tree: Mutex::new(Arc::new(built_in::tree())),
             kin: Mutex::default(),
+            samples: Mutex::default(),
         }),
     }
 }
@@ -70,12 +82,18 @@ struct JudgedFiles {
     profiles: Arc<Profiles>,
     tree: Mutex<Arc<Tree>>,
     kin: Mutex<Kin>,
+    samples: Mutex<Samples>,
 }
 
 impl JudgedFiles {
-    fn said(&self, ino: Ino, known: &Known, r: &RawInode) -> Class {
+    /// What the tree says of a file with these features.
+    fn said(&self, features: &Values) -> Class {
         let tree = self.tree.lock().clone();
-        tree.judge(&known.features(self.profiles.class(ino, r))).0
+        tree.judge(features).0
+    }
+
+    fn features(&self, ino: Ino, known: &Known, r: &RawInode) -> Values {
+        known.features(self.profiles.class(ino, r))
     }
 }
 
@@ -90,7 +108,9 @@ impl ReservedFiles for JudgedFiles {
             if known.writes() < FIRST_JUDGED {
                 return Standing { class: self.kin.lock().expected(key), doubted: false };
             }
-            let standing = known.standing.judged(self.said(inode.ino, known, r));
+            let features = self.features(inode.ino, known, r);
+            self.samples.lock().judged(inode.ino, &features, known);
+            let standing = known.standing.judged(self.said(&features));
             if known.writes() > FIRST_JUDGED && !standing.doubted {
                 self.kin.lock().note(key, standing.class);
             }
@@ -104,9 +124,22 @@ impl ReservedFiles for JudgedFiles {
     }
 
     fn ended(&self, inode: &Inode) {
-        if let Some(known) = self.profiles.known(inode.ino) {
-            inode.raw(|r| self.kin.lock().note(KinKey::of(r), self.said(inode.ino, &known, r)));
+        let Some(known) = self.profiles.known(inode.ino) else { return };
+        inode.raw(|r| {
+            let said = self.said(&self.features(inode.ino, &known, r));
+            self.kin.lock().note(KinKey::of(r), said);
+        });
+        if known.writes() >= FIRST_JUDGED {
+            self.samples.lock().ended(inode.ino, &known);
         }
+    }
+
+    fn kin(&self, inode: &Inode) -> Option<Class> {
+        Some(inode.raw(|r| self.kin.lock().expected(KinKey::of(r))))
+    }
+
+    fn samples(&self) -> Vec<FileSample> {
+        self.samples.lock().all(|ino| self.profiles.known(ino))
     }
 }
 

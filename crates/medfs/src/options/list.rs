@@ -70,6 +70,8 @@ macro_rules! switch {
     };
 }
 
+pub(super) use switch;
+
 /// A row for a value that is one of some names.
 macro_rules! choice {
     ($name:literal, $values:literal, $default:literal, $help:literal, $choices:ident, $($field:ident).+, $kept:expr, $held:expr) => {

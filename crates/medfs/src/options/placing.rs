@@ -1,7 +1,7 @@
 //! The options that say where blocks go.
 
-use super::list::{choice, choose, itself, name_of, number, number_in, show_bytes, size};
-use super::table::Form::Value;
+use super::list::{choice, choose, itself, name_of, number, number_in, show_bytes, size, switch};
+use super::table::Form::{Switch, Value};
 use super::table::MountOption;
 use super::{AllocMode, InPlace, Mode, MountOptions, PlacementPolicy, ReserveFiles};
 use std::ops::RangeInclusive;
@@ -103,6 +103,14 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         set: |o, value| size(value).map(|bytes| o.defragment_budget = bytes).is_some(),
         show: |o| vec![show_bytes(o.defragment_budget)],
     },
+    switch!(
+        "reserve_retrain",
+        reserve_retrain,
+        "off",
+        "With placement=reserve and reserve_files=tree, train the decision tree every ten days on the files that were judged since \
+         the mount, in the hour of the day in which the volume is used least. The new tree is stored on the volume, in place of \
+         the one there, only if it is right about more of the files held back. medfs ars retrain does it at once."
+    ),
     choice!(
         "mode",
         "adaptive|fragment:segment|fragment:block",

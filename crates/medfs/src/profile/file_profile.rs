@@ -30,6 +30,8 @@ fn bounded(pages: u64) -> u32 {
 /// A call that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrote {
+    /// The first page that it changes.
+    pub first: u64,
     /// Pages that it changes.
     pub pages: u64,
     /// Of them, pages with bytes that the file had.
@@ -44,15 +46,16 @@ impl Wrote {
         let end = offset.saturating_add(len as u64);
         let first = offset / PAGE;
         Wrote {
+            first,
             pages: end.div_ceil(PAGE).max(first + 1) - first,
             over: if offset < size { end.min(size).div_ceil(PAGE) - first } else { 0 },
             size: end.max(size).div_ceil(PAGE),
         }
     }
 
-    /// Pages that are new to the file, at its end or not.
+    /// Pages from the first on that are new to the file.
     pub fn of_pages(pages: u64) -> Wrote {
-        Wrote { pages, over: 0, size: pages }
+        Wrote { first: 0, pages, over: 0, size: pages }
     }
 }
 
@@ -80,6 +83,8 @@ impl Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
     values: Values,
+    /// Percent of the writes that went elsewhere than on behind the one before; none of a file that rests.
+    pub(crate) scattered: Option<u8>,
     /// What was judged of it.
     pub standing: Standing,
 }
@@ -87,7 +92,12 @@ pub struct Known {
 impl Known {
     /// Write requests so far.
     pub fn writes(&self) -> u32 {
-        self.values[Feature::Writes as usize]
+        self.count(Feature::Writes)
+    }
+
+    /// A feature that is counted.
+    pub(super) fn count(&self, feature: Feature) -> u32 {
+        self.values[feature as usize]
     }
 
     /// The features, of a file whose name says so much ([`Feature::Kind`]).
@@ -174,6 +184,11 @@ struct Recent {
     /// Pages read, and those of them that came right behind another one: in this window, and half of what was before.
     pages_read: u32,
     in_order: u32,
+    /// The page behind the last one that was written.
+    written_to: u32,
+    /// Calls that write, and those of them that went elsewhere than on behind the one before: as of pages read.
+    calls: u32,
+    scattered: u32,
 }
 
 impl Recent {
@@ -188,6 +203,9 @@ impl Recent {
             read_to: 0,
             pages_read: 0,
             in_order: 0,
+            written_to: 0,
+            calls: 0,
+            scattered: 0,
         }
     }
 
@@ -207,6 +225,8 @@ impl Recent {
         (self.window, self.reads, self.writes, self.first) = (window, 0, 0, false);
         self.pages_read = self.pages_read.checked_shr(passed).unwrap_or(0);
         self.in_order = self.in_order.checked_shr(passed).unwrap_or(0);
+        self.calls = self.calls.checked_shr(passed).unwrap_or(0);
+        self.scattered = self.scattered.checked_shr(passed).unwrap_or(0);
         self
     }
 
@@ -220,6 +240,16 @@ impl Recent {
         self.read_to = end;
         self.pages_read = self.pages_read.saturating_add(pages);
         self.in_order = self.in_order.saturating_add(in_order);
+    }
+
+    /// Notes a call that writes. What goes on within the page that was written last goes on.
+    fn note_written(&mut self, wrote: &Wrote) {
+        let first = bounded(wrote.first);
+        let goes_on = first == self.written_to || first.saturating_add(1) == self.written_to;
+        let elsewhere = self.calls > 0 && !goes_on;
+        self.written_to = bounded(wrote.first.saturating_add(wrote.pages));
+        self.calls = self.calls.saturating_add(1);
+        self.scattered = self.scattered.saturating_add(elsewhere.into());
     }
 
     /// The averages, or this window's counts where they are more already.
@@ -296,6 +326,7 @@ impl FileProfile {
     pub(super) fn note_write(&mut self, window: u32, seconds: u32, wrote: &Wrote) -> bool {
         let recent = self.in_use(window);
         recent.writes = recent.writes.saturating_add(1);
+        recent.note_written(wrote);
         if self.writes == 0 {
             self.first = seconds;
         }
@@ -338,7 +369,11 @@ impl FileProfile {
 
     /// What is known of it in a window.
     pub(super) fn known(&self, window: u32) -> Known {
-        let recent = self.recent(window).unwrap_or(Recent::new(window));
+        let in_use = self.recent(window);
+        let scattered = in_use
+            .filter(|recent| recent.calls > 0)
+            .map(|recent| (u64::from(recent.scattered) * 100 / u64::from(recent.calls)) as u8);
+        let recent = in_use.unwrap_or(Recent::new(window));
         let in_order = u64::from(recent.in_order) * 100 / u64::from(recent.pages_read).max(1);
         let mut values = Values::default();
         let mut set = |feature: Feature, value: u32| values[feature as usize] = value;
@@ -349,7 +384,7 @@ impl FileProfile {
         set(Feature::Fsyncs, self.fsyncs.into());
         set(Feature::Overwritten, self.pages.percent_over());
         set(Feature::Truncations, self.truncations.into());
-        Known { values, standing: self.standing() }
+        Known { values, scattered, standing: self.standing() }
     }
 
     fn recent(&self, window: u32) -> Option<Recent> {
@@ -453,7 +488,7 @@ mod tests {
     fn counts_stop_at_their_largest_value() {
         let mut profile =
             FileProfile { writes: u32::MAX, fsyncs: u16::MAX, truncations: u8::MAX, ..FileProfile::new(0) };
-        profile.note_write(0, 9, &Wrote { pages: u64::MAX, over: u64::MAX, size: u64::MAX });
+        profile.note_write(0, 9, &Wrote { first: u64::MAX, pages: u64::MAX, over: u64::MAX, size: u64::MAX });
         profile.note_fsync();
         profile.note_truncation();
         let most = [u32::MAX, 9, u32::MAX, 0, u16::MAX.into(), 100, u8::MAX.into(), 0];
@@ -464,7 +499,11 @@ mod tests {
     fn the_share_that_is_overwritten_stays_right_however_much_is_written() {
         let mut profile = FileProfile::new(0);
         for n in 0..400_000u64 {
-            profile.note_write(0, 0, &Wrote { pages: 4, over: if n % 4 == 0 { 4 } else { 0 }, size: 1 });
+            profile.note_write(
+                0,
+                0,
+                &Wrote { first: 0, pages: 4, over: if n % 4 == 0 { 4 } else { 0 }, size: 1 },
+            );
         }
         let over = profile.known(0).features(FileClass::Other)[Feature::Overwritten as usize];
         assert!((24..=25).contains(&over), "{over}");

@@ -10,8 +10,10 @@ pub(crate) mod file_class;
 pub(crate) mod file_profile;
 pub(crate) mod hotness;
 pub(crate) mod kin;
+pub(crate) mod samples;
 pub(crate) mod table;
 
 pub use file_profile::{Known, Standing, Wrote, is_judged_at};
 pub use hotness::{FEW_WRITES, Hotness};
+pub use samples::{Fate, FileSample};
 pub use table::Profiles;

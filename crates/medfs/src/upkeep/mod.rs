@@ -64,6 +64,11 @@ impl Upkeep {
         self.idle.activity.note();
     }
 
+    /// Whether anything was since the timer last looked.
+    pub(crate) fn was_wanted(&self) -> bool {
+        self.idle.activity.is_busy()
+    }
+
     /// One step of idle work, of about `budget` pages.
     pub(crate) fn idle_work(&self, on: &Commit, budget: u64) -> Result<IdleReport> {
         self.idle.step(on, budget)

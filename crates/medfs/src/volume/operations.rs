@@ -5,7 +5,7 @@
 //!
 //! Locks: none here.
 
-use crate::ars;
+use crate::ars::kept_tree;
 use crate::commit::checkpoint::CheckpointSink;
 use crate::content::file::WriteTimes;
 use crate::error::{Error, Posix, Result};
@@ -211,21 +211,21 @@ impl Files for Volume {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let is_tree = ars::is_tree(&self.commit, ino, name);
+        let is_tree = kept_tree::is_tree(&self.commit, ino, name);
         if is_tree {
-            ars::check(value)?;
+            kept_tree::check(value)?;
         }
         self.wanted().setxattr(ino, name, value, mode)?;
         if is_tree {
-            ars::learn(&self.commit);
+            kept_tree::learn(&self.commit);
         }
         self.keep(())
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.wanted().removexattr(ino, name)?;
-        if ars::is_tree(&self.commit, ino, name) {
-            ars::learn(&self.commit);
+        if kept_tree::is_tree(&self.commit, ino, name) {
+            kept_tree::learn(&self.commit);
         }
         self.keep(())
     }
@@ -257,6 +257,11 @@ impl Files for Volume {
 
     fn background(&self) -> Result<()> {
         self.commit.profiles.tick(self.commit.clock.monotonic());
-        if self.commit.is_read_only() { Ok(()) } else { self.upkeep.background(&self.commit) }
+        if self.commit.is_read_only() {
+            return Ok(());
+        }
+        let was_wanted = self.upkeep.was_wanted();
+        self.upkeep.background(&self.commit)?;
+        self.retraining.background(&self.commit, was_wanted)
     }
 }

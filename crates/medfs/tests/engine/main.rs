@@ -43,6 +43,7 @@ mod rename_over;
 mod renames;
 mod reserve;
 mod reserved_files;
+mod retraining;
 mod room;
 mod seals;
 mod sectors;
