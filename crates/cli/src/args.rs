@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Sync(crate::all_mounts::OneOrAll),
     /// Tell a mounted volume that power may fail, or is back
     Power(crate::power::PowerArgs),
+    /// Say whether the fsyncs of files of a mounted volume may be put off, and of what is made in folders
+    Durability(crate::durability::DurabilityArgs),
     /// Record what applications do to their files; import, inspect and export such traces
     Trace(crate::trace::args::TraceArgs),
     /// Replay a trace on combinations of mount options and on other file systems, and verify the result

@@ -21,6 +21,7 @@ mod damaged;
 mod databases;
 mod demo;
 mod dump;
+mod durability;
 mod exit;
 mod finding_codes;
 mod findings;
@@ -136,6 +137,7 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
         Command::Sync(a) => exit::run("sync", exit::FAILURE, || all_mounts::sync(&a)),
+        Command::Durability(a) => exit::run("durability", exit::FAILURE, || durability::run(&a)),
         Command::Power(a) => exit::run("power", exit::FAILURE, || power::run(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),

@@ -51,6 +51,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "durability_tau",
             "durability_interval",
             "durability_staleness",
+            "apps",
             "nvram",
             "nvram_threshold",
             "nvram_mode",
@@ -166,7 +167,14 @@ pub(crate) fn unknown(option: &str) -> String {
 type Companion = (&'static [&'static str], &'static str, fn(&MountOptions) -> bool);
 const COMPANIONS: &[Companion] = &[
     (
-        &["durability_age", "durability_bytes", "durability_fsyncs", "durability_policy", "survivor_size"],
+        &[
+            "durability_age",
+            "durability_bytes",
+            "durability_fsyncs",
+            "durability_policy",
+            "apps",
+            "survivor_size",
+        ],
         "durability=adaptive",
         |o| o.durability == DurabilityMode::Adaptive,
     ),

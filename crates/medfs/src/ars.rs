@@ -112,6 +112,10 @@ pub struct FileStats {
     pub extents: u64,
     /// Pages that have blocks.
     pub pages: u64,
+    /// When its fsyncs make it durable: `posix` or `adaptive`.
+    pub durability: &'static str,
+    /// Whether its own attribute says so, or else the mount.
+    pub durability_is_own: bool,
     /// What is known of how it is written; none where it was not written since the volume was opened.
     pub judged: Option<JudgedStats>,
 }
@@ -154,8 +158,11 @@ impl FileStats {
     /// Of a file. Errors: no such inode, and those of reading the file's nodes.
     pub fn of(volume: &Volume, ino: Ino) -> Result<FileStats> {
         let extents = Extent::of(volume, ino)?;
+        let (durability, durability_is_own) = volume.commit.durability_of(ino)?;
         Ok(FileStats {
             ino,
+            durability: durability.word(),
+            durability_is_own,
             size_bytes: volume.commit.inode(ino)?.size(),
             extents: extents.len() as u64,
             pages: extents.iter().map(|extent| extent.len).sum(),

@@ -74,16 +74,17 @@ pub use medfs_format::compress::Algorithm;
 pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use mount::can_be_written;
 pub use options::{
-    Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
+    Apps, Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
     DurabilityPolicy, FsyncMode, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,
     PlacementPolicy, Recover, ReserveFiles, Survivor, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};
 pub use profile::Hotness;
 pub use stats::{
-    AdaptiveStats, CompressStats, DeltaStats, FpcStats, Group, HotnessStats, NvramStats, RestoreStats, Stats,
-    SurvivorStats, Written, ZoneStats,
+    AdaptiveStats, AppStats, CommitReason, CompressStats, DeltaStats, FpcStats, Group, HotnessStats,
+    NvramStats, RestoreStats, Stats, SurvivorStats, Written, ZoneStats,
 };
+pub use tree::durability::ATTRIBUTE as DURABILITY_ATTRIBUTE;
 pub use types::*;
 pub use upkeep::idle::IdleReport;
 pub use volume::{Volume, open_with_nvram, repair_with_nvram};

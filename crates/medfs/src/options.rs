@@ -5,6 +5,7 @@
 //! option. A wrong option is one sentence that names it and what would be accepted, or the nearest one.
 //! What there is to say of an option is a row of a table ([`MountOption`]).
 
+mod apps;
 mod compress;
 mod durability;
 mod ignored;
@@ -17,6 +18,7 @@ mod recover;
 mod survivor;
 pub(crate) mod table;
 
+pub use apps::{Apps, FolderPattern};
 pub use compress::{CompressMode, CompressOptions};
 pub use durability::{CommitPolicy, DurabilityMode, DurabilityPolicy, LossBounds};
 pub use in_place::{InPlace, MIN_FSYNC_BLOCKS, MIN_IPU_UTIL, Occasion};
@@ -235,6 +237,8 @@ pub struct MountOptions {
     pub loss: LossBounds,
     /// `durability_policy=bounds|tpl|interval|staleness` and what belongs to it.
     pub commit_policy: CommitPolicy,
+    /// `apps=volume|top|uid|project|FOLDERS`.
+    pub apps: Apps,
     /// `survivor=auto|off|DIR`.
     pub survivor: Survivor,
     /// Most bytes of its log (`survivor_size=32M`).
@@ -306,6 +310,7 @@ impl Default for MountOptions {
             durability: DurabilityMode::default(),
             loss: LossBounds::default(),
             commit_policy: CommitPolicy::default(),
+            apps: Apps::default(),
             survivor: Survivor::default(),
             survivor_bytes: 32 << 20,
             nvram: None,
@@ -366,7 +371,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,defragment_budget=0,reserve_retrain=on,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s,nvram_volatile",
+             placement=reserve,reserve_files=all,defragment_budget=0,reserve_retrain=on,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,apps=/a/*:/b,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s,nvram_volatile",
         );
         let expected = MountOptions {
             read_only: true,
@@ -426,6 +431,7 @@ mod tests {
                 interval: Duration::from_secs(9),
                 staleness: 64 << 10,
             },
+            apps: parsed("apps=/a/*:/b").apps,
             survivor: Survivor::In("/s".into()),
             survivor_bytes: 2 << 20,
             nvram: Some(NvramOption::At(NvramPlace { path: "/n".into(), offset: 4096, size: Some(1 << 20) })),
@@ -439,7 +445,7 @@ mod tests {
         };
         assert_eq!(all, expected);
         let undone = "rw,placement=log,reserve_files=tree,defragment_budget=65536K,reserve_retrain=off,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
-             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,durability_policy=bounds,durability_points=256,durability_tau=2s,durability_interval=5s,durability_staleness=4M,survivor=auto,survivor_size=32M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
+             inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,durability_policy=bounds,durability_points=256,durability_tau=2s,durability_interval=5s,durability_staleness=4M,apps=volume,survivor=auto,survivor_size=32M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
         let mut back = all;
         back.parse(undone).unwrap();
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Statistics of a mounted volume.
 
+pub use crate::commit::account::{AppStats, CommitReason};
 pub use crate::commit::adaptive::AdaptiveStats;
 pub use crate::commit::nvram::NvramStats;
 pub use crate::commit::survivor::SurvivorStats;
@@ -194,6 +195,8 @@ pub struct Stats {
     pub in_place_blocks: u64,
     /// What waits to be durable, with `durability=adaptive`.
     pub adaptive: Option<AdaptiveStats>,
+    /// The same of each app, with `apps=`.
+    pub apps: Option<Vec<AppStats>>,
     /// Whether power may fail, so that nothing is put off.
     pub low_power: bool,
     /// What the log that outlives the daemon holds, with `durability=adaptive`.

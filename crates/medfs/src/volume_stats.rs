@@ -35,6 +35,7 @@ impl Volume {
             discarded: get(&fs.io.counters.discarded),
             shared_nodes,
             shared_inodes,
+            apps: self.commit.app_stats(),
             adaptive: self.commit.adaptive_stats(),
             low_power: self.commit.low_power.load(Ordering::Relaxed),
             survivor: self.commit.survivor_stats(),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod changes;
 mod checkpoint;
 mod clock;
 mod error;
@@ -25,6 +26,7 @@ mod space;
 mod superblock;
 
 pub use cache::{Cache, HashMap, cache};
+pub use changes::{Change, Changes};
 pub use checkpoint::Checkpoint;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Result, is_full, of_device};

@@ -309,7 +309,10 @@ fn run_one(
     };
     for step in &workload.0 {
         for op in step.parts() {
-            let durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
+            let mut durable = session.apply(&op).map_err(|e| format!("{op:?}: {e}"))?;
+            if setup.contract != Contract::Posix {
+                durable = session.with_own_durability(durable);
+            }
             history.push(session.model.clone(), durable);
             session.steps.iter_mut().for_each(|steps| history.note_within(std::mem::take(steps)));
             device.mark(history.len() as u64);

@@ -13,7 +13,9 @@ use crate::acl::{ACCESS, Acl, DEFAULT};
 pub use content::{Content, PAGE, Page};
 use inode::{FIXED, handed_down};
 pub use inode::{Inode, USER_FLAGS};
-use medfs::{FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, XattrMode};
+use medfs::{
+    DURABILITY_ATTRIBUTE, FallocateMode, FileFlags, FileKind, NewFile, Posix, RenameFlags, XattrMode,
+};
 use medfs_format::Ino;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -191,7 +193,7 @@ impl Model {
         self.allowed(dir, FIXED)
     }
 
-    /// A new inode as the directory that it is made in has it: flags and ACLs.
+    /// A new inode as the directory that it is made in has it: flags, ACLs, and whether its fsyncs are put off.
     fn born(&self, dir: Id, new: &NewFile) -> Inode {
         let parent = self.inode(dir);
         let mut inode = Inode { flags: handed_down(parent.flags, new.kind), ..Inode::new(0, new) };
@@ -205,6 +207,10 @@ impl Model {
             if new.kind == FileKind::Directory {
                 inode.xattrs.insert(DEFAULT.to_vec(), value.clone());
             }
+        }
+        let durability = parent.xattrs.get(DURABILITY_ATTRIBUTE);
+        if let (Some(value), FileKind::Regular | FileKind::Directory) = (durability, new.kind) {
+            inode.xattrs.insert(DURABILITY_ATTRIBUTE.to_vec(), value.clone());
         }
         inode
     }

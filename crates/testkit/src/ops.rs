@@ -8,7 +8,9 @@ mod generator;
 
 use crate::model::PAGE;
 pub use generator::Generator;
-use medfs::{FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode};
+use medfs::{
+    DURABILITY_ATTRIBUTE, DurabilityMode, FallocateMode, FileFlags, FileKind, RenameFlags, XattrMode,
+};
 
 /// A name in a directory, both by number: see [`Place::path`] and [`Place::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,9 +288,26 @@ pub(crate) fn place_of_change(page: u64, len: u16, seed: u8) -> u64 {
     (page * 331 + u64::from(seed) * 13) % (PAGE - u64::from(len))
 }
 
+/// The number of the attribute that says whether fsyncs are put off; [`Generator`] makes none of it.
+pub const DURABILITY: u8 = 5;
+
 /// Names of extended attributes by number.
 pub fn xattr_name(name: u8) -> &'static [u8] {
-    [&b"user.a"[..], b"user.longer-name", b"trusted.t", b"user.b", b"security.s"][name as usize % 5]
+    let names =
+        [&b"user.a"[..], b"user.longer-name", b"trusted.t", b"user.b", b"security.s", DURABILITY_ATTRIBUTE];
+    names[name as usize % names.len()]
+}
+
+/// A value of `len` bytes for one of them; that which says whether fsyncs are put off is a word of this length.
+pub fn xattr_value(name: u8, len: u16) -> Vec<u8> {
+    match name {
+        DURABILITY => {
+            let modes = [DurabilityMode::Posix, DurabilityMode::Adaptive].map(DurabilityMode::word);
+            let word = modes.into_iter().find(|word| word.len() == len.into());
+            word.unwrap_or_else(|| panic!("no word has {len} letters")).into()
+        }
+        _ => pattern(name, u64::from(len), len.into()),
+    }
 }
 
 /// The bytes an [`Op::Write`] writes: different for each seed and offset, so that misplaced content shows. Of

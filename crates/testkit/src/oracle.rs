@@ -14,6 +14,8 @@
 //!
 //! That the tree can be read at all, and that its link counts are consistent, is [`crate::observe`]'s part.
 
+mod apps;
+
 use crate::model::{Content, Id, Inode, Model, PAGE, ROOT};
 use crate::observe::{compare, compare_attributes};
 use crate::ops::MANY;
@@ -31,6 +33,11 @@ pub enum Contract {
     /// [`History::judge_order`].
     Order {
         /// Most of them.
+        fsyncs: u64,
+    },
+    /// The same of each folder of the root: [`History::judge_apps`].
+    Apps {
+        /// Most acknowledged fsyncs of each that are lost.
         fsyncs: u64,
     },
 }
@@ -174,6 +181,7 @@ impl History {
         match contract {
             Contract::Posix => self.judge(found, acknowledged, issued),
             Contract::Order { fsyncs } => self.judge_order(found, acknowledged, issued, fsyncs),
+            Contract::Apps { fsyncs } => self.judge_apps(found, acknowledged, issued, fsyncs),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::model::{Id, Model, PAGE, ROOT};
 use crate::observe::{compare, failed, observe, read_page};
 use crate::ops::{MANY, Op, Place, SLOTS, Target, dir_path};
 use crate::subject::FileSystem;
-use medfs::{Error, FileKind, Ino, Posix, Result as FsResult};
+use medfs::{DURABILITY_ATTRIBUTE, DurabilityMode, Error, FileKind, Ino, Posix, Result as FsResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -143,6 +143,21 @@ impl Session {
     pub fn remounted(fs: Arc<dyn FileSystem>, mut model: Model) -> Session {
         model.release_all();
         Session { fs, model, crowded: false, refused: 0, steps: None, slots: [None; SLOTS as usize] }
+    }
+
+    /// What an operation made durable where commits are of the whole volume and put off: all, by an fsync of a file
+    /// that says that its own are not.
+    pub fn with_own_durability(&self, durable: Durable) -> Durable {
+        let own = |id: Id| {
+            let value = self.model.get(id).and_then(|inode| inode.xattrs.get(DURABILITY_ATTRIBUTE));
+            value.is_some_and(|value| DurabilityMode::of_attribute(value) == Some(DurabilityMode::Posix))
+        };
+        let at_once = match durable {
+            Durable::File { id, .. } | Durable::Directory { id, .. } => own(id),
+            Durable::Several { ids, .. } => ids.into_iter().flatten().any(own),
+            _ => false,
+        };
+        if at_once { Durable::All } else { durable }
     }
 
     /// A write is done.

@@ -76,6 +76,56 @@ pub fn on_small_updates(seed: u64, count: usize) -> Vec<Workload> {
     (0..count).map(|_| Workload((0..12).map(|_| step()).collect())).collect()
 }
 
+/// Two folders with three files each, and one in neither, all durable: see [`on_apps`].
+pub fn apps() -> Vec<Op> {
+    let folders =
+        [6, 7].map(|name| Op::Create { at: place(0, name), kind: FileKind::Directory, perm: 0o755 });
+    let files =
+        [place(0, 0)].into_iter().chain((1..3).flat_map(|dir| (0..3).map(move |name| place(dir, name))));
+    let filled = files.flat_map(|at| {
+        let write = Op::Write { file: Target::Path(at), offset: 0, len: 9000, seed: 1 + at.name };
+        [Op::Create { at, kind: FileKind::Regular, perm: 0o640 }, write]
+    });
+    folders.into_iter().chain(filled).chain([Op::Sync]).collect()
+}
+
+/// `count` workloads of sixteen operations each on the files of [`apps`]: most write a little here and there, so that
+/// an app can be committed alone; some make, move and remove files, cut them, or change attributes.
+pub fn on_apps(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = ChaCha12Rng::seed_from_u64(seed);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let mut step = || {
+        let dir = [1, 1, 1, 2, 2, 2, 0][pick(7)];
+        let at = place(dir, if dir == 0 { 0 } else { pick(3) as u8 });
+        let (file, seed) = (Target::Path(at), pick(200) as u8);
+        let offset = pick(12_000) as u64;
+        let (op, subject) = match pick(30) {
+            0..=14 => (Op::Write { file, offset, len: 1 + pick(300) as u32, seed }, at),
+            15..=19 => (Op::Write { file, offset: offset / 4096 * 4096, len: 4096, seed }, at),
+            20 => (Op::Write { file, offset: 930 * 4096 + offset, len: 70, seed }, at),
+            21 => (Op::Truncate { file, size: offset }, at),
+            22 => (Op::Chmod { file, perm: 0o600 + pick(64) as u16 }, at),
+            23 => (Op::Utimes { file, secs: 1_000_000 + offset as i64 }, at),
+            24 => (Op::SetXattr { file, name: 1, len: 30, mode: XattrMode::Set }, at),
+            25 => (Op::Create { at: place(dir, 3), kind: FileKind::Regular, perm: 0o640 }, place(dir, 3)),
+            26 => (Op::Unlink { at: place(dir, 3) }, at),
+            27 => {
+                let to = place([1, 2][pick(2)], 3 + pick(2) as u8);
+                (Op::Rename { from: at, to, flags: RenameFlags::empty() }, to)
+            }
+            28 => {
+                let to = place([1, 2][pick(2)], 4);
+                (Op::Rename { from: to, to: at, flags: RenameFlags::empty() }, at)
+            }
+            _ => (Op::Patch { file, first: 0, count: 3, len: 40, seed }, at),
+        };
+        use Persist::{Fdatasync, Fsync, FsyncParent, Nothing, Sync};
+        let ways = [Nothing, Nothing, Nothing, Nothing, Fsync, Fsync, Fsync, Fsync, Fdatasync, FsyncParent];
+        Step { op, subject, persist: if pick(60) == 0 { Sync } else { ways[pick(ways.len())] } }
+    };
+    (0..count).map(|_| Workload((0..16).map(|_| step()).collect())).collect()
+}
+
 /// `count` workloads of eight fsyncs each on three pages of a file that is durable: little changes, and pages
 /// written as a whole that no codec makes small, by turns.
 pub fn on_rewritten_pages(seed: u64, count: usize) -> Vec<Workload> {

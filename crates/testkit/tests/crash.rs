@@ -3,24 +3,25 @@
 //! The full run is a command of its own:
 //! `MEDFS_SEED=7 MEDFS_STATES=100000 cargo test --release -p medfs-testkit --test crash -- --ignored --nocapture`
 
-use medfs::MountOptions;
+use medfs::{MountOptions, XattrMode};
 use medfs_device::BlockDevice;
 use medfs_device::crash::CrashPlan;
 use medfs_testkit::combine::{Combination, until_enough};
 use medfs_testkit::crash_states::{
-    Report, Setup, on_chains, on_copies, on_databases, on_deltas, on_replacements, on_rewrites, run, seq1,
-    seq2,
+    Report, Setup, on_chains, on_copies, on_databases, on_deltas, on_replacements, on_rewrites, preparation,
+    run, seq1, seq2,
 };
 use medfs_testkit::fuzz::variable;
 use medfs_testkit::images::{
     COMPRESSED, DELTAS, Exported, FEATURE_SETS, FsckF2fs, FsckMedfs, VOLUMES, formatted, options_for,
 };
 use medfs_testkit::nvram::{mounter_with_nvram, torn, with_room};
+use medfs_testkit::ops::{DURABILITY, Op, Target, place};
 use medfs_testkit::oracle::Contract;
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
-use medfs_testkit::workloads::{self, mixed, on_rewritten_pages, on_small_updates};
+use medfs_testkit::workloads::{self, mixed, on_apps, on_names, on_rewritten_pages, on_small_updates};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,68 @@ fn some_states_of_adaptive_durability() {
     must_be_clean("adaptive, deltas", &run(&some, &on_deltas(7, 60)));
     must_be_clean("adaptive, databases", &run(&some, &on_databases(7, 60)));
     must_be_clean("adaptive, replaced files", &run(&some, &on_replacements(7, 60)));
+}
+
+/// A folder whose files have their fsyncs at once, beside others.
+fn with_posix_neighbours(adaptive: Setup) -> Setup {
+    let mut preparation = preparation();
+    let folder = Target::Path(place(0, 6));
+    // In front of the files below it.
+    preparation.insert(1, Op::SetXattr { file: folder, name: DURABILITY, len: 5, mode: XattrMode::Set });
+    Setup { preparation, ..adaptive }
+}
+
+/// An fsync in such a folder makes all before it durable, so that the order holds across it.
+#[test]
+fn some_states_of_posix_neighbours() {
+    for features in VOLUMES {
+        let some = with_posix_neighbours(adaptive(features));
+        let some = Setup { max_states: 150, check_every: 50, nested_every: 100, ..some };
+        let workloads: Vec<_> = seq1().into_iter().step_by(23).chain(seq2(5).into_iter().take(20)).collect();
+        must_be_clean(&format!("posix neighbours, features [{features}]"), &run(&some, &workloads));
+    }
+    let some = with_posix_neighbours(adaptive(DELTAS));
+    let some = Setup { max_states: 200, check_every: 50, nested_every: 100, ..some };
+    must_be_clean("posix neighbours, small updates", &run(&some, &on_small_updates(8, 60)));
+    must_be_clean("posix neighbours, names", &run(&some, &on_names(8, 60)));
+}
+
+/// Each folder of the root is an app, of which so many fsyncs may be lost.
+const BY_APP: &str = "durability=adaptive,durability_fsyncs=2,apps=top";
+
+/// After a crash each app is as it was after one of its operations, whether it was committed alone or with others.
+#[test]
+fn some_states_of_apps() {
+    let mut counts = Counts::default();
+    for (features, more) in [(DELTAS, "rw"), (DELTAS, "seal=off,delta=off"), (FEATURE_SETS[1], "rw")] {
+        let some = by_app(features, more);
+        let some = Setup { max_states: 500, one_in: 8, check_every: 50, nested_every: 100, ..some };
+        let report = run(&some, &on_apps(9, 60));
+        counts += report.interrupted;
+        must_be_clean(&format!("apps, features [{features}], {more}"), &report);
+    }
+    assert!(counts.shared > 0, "no app with several files was committed alone: {:?}", counts.named());
+}
+
+fn by_app(features: &str, more: &str) -> Setup {
+    let mounter = mounter_with(&format!("{},{BY_APP},in_place=force,{more}", options_for(features)));
+    let contract = Contract::Apps { fsyncs: 2 };
+    Setup { mounter, contract, preparation: workloads::apps(), ..setup(features) }
+}
+
+/// Each seed runs its workloads until there are states enough.
+#[test]
+#[ignore = "minutes; see the head of this file"]
+fn all_states_of_apps() {
+    until_enough(|seed| {
+        let more = ["rw", "seal=off", "delta=off", "compact_files=all", "cache=1M"][seed as usize % 5];
+        let mut setup = by_app(DELTAS, more);
+        setup.plan = CrashPlan { seed, ..setup.plan };
+        (setup.raw_every, setup.check_every, setup.nested_every) = (50, 50, 100);
+        let report = run(&setup, &on_apps(seed, 4));
+        must_be_clean(&format!("seed {seed}, apps, {more}"), &report);
+        (None, report)
+    });
 }
 
 /// fsyncs of little go to an NVRAM beside the volume.

@@ -1,5 +1,5 @@
-//! `medfs stat --file` and `medfs ars explain FILE`:
-//! the pieces of one file of a mounted volume, how it is written, and where its pages belong.
+//! `medfs stat --file` and `medfs ars explain FILE`: the pieces of one file of a mounted volume, when it becomes
+//! durable, how it is written, and where its pages belong.
 
 use crate::words::count;
 use crate::{json, size};
@@ -19,6 +19,8 @@ pub(crate) fn show(path: &Path, as_json: bool) -> Result<()> {
     outln!("{}: inode {}, {}", path.display(), stats["ino"], size::show(number(&stats["size_bytes"])));
     let (pages, extents) = (number(&stats["pages"]), number(&stats["extents"]));
     outln!("  blocks      {} in {}", count(pages, "page"), count(extents, "extent"));
+    let says = if stats["durability_is_own"] == true { "its own attribute" } else { "the mount" };
+    outln!("  fsyncs      {}, as {says} says", word(&stats["durability"]));
     let judged = &stats["judged"];
     if judged.is_null() {
         outln!("  written     not since the mount");

@@ -2,13 +2,18 @@
 //! and what each of them means.
 
 use super::derived::Derived;
-use crate::words::{COLUMNS, grouped};
+use crate::words::{COLUMNS, count, grouped};
 use crate::{lifetime, size};
+use medfs_device::quote;
 use serde_json::Value;
+use std::cmp::Reverse;
 
 /// Widths of a row's name and value, and of all of it.
 const NAME: usize = 24;
 const VALUE: usize = 14;
+
+/// Apps that are listed.
+const MOST_APPS: usize = 20;
 
 /// Text with a section for each part of the engine.
 pub(super) struct Report<'a> {
@@ -23,6 +28,7 @@ impl<'a> Report<'a> {
         report.summary(derived);
         report.writing();
         report.adaptive();
+        report.apps();
         report.survivor();
         report.nvram();
         report.deltas(derived);
@@ -194,9 +200,38 @@ impl<'a> Report<'a> {
         self.some("  by the tradeoff", "adaptive.commits_by_tradeoff", "durability_policy=tpl");
         self.some("  by interval", "adaptive.commits_by_interval", "durability_policy=interval");
         self.some("  by staleness", "adaptive.commits_by_staleness", "durability_policy=staleness");
+        self.some("  of one app alone", "adaptive.commits_by_chain", "by the chain of fsynced nodes");
+        self.some("  of all", "adaptive.commits_by_checkpoint", "by a checkpoint, whoever asked for it");
         self.some("pages changed", "adaptive.staleness_pages", "since the last commit, each change counted");
         self.some("  of them overwritten", "adaptive.overlap_pages", "never to be written");
         self.some("  in thousandths", "adaptive.efficiency_permille", "MobiFS's e");
+    }
+
+    /// What waits of each app, most of it first.
+    fn apps(&mut self) {
+        let Some(all) = at(self.stats, "apps").as_array() else { return };
+        self.section("Not durable yet, by app (apps=): oldest change, bytes, fsyncs; commits so far");
+        let number = |app: &Value, name: &str| app[name].as_u64().unwrap_or(0);
+        let mut all: Vec<&Value> = all.iter().collect();
+        all.sort_by_key(|app| {
+            Reverse(["bytes_waiting", "fsyncs_waiting", "commits"].map(|name| number(app, name)))
+        });
+        for app in all.iter().take(MOST_APPS) {
+            let age = app["oldest_millis"].as_u64();
+            let age = age.map_or_else(|| "-".into(), |millis| size::time(millis as f64 / 1000.0));
+            let (bytes, fsyncs) =
+                (size::show(number(app, "bytes_waiting")), grouped(number(app, "fsyncs_waiting")));
+            let name = shortened(app["name"].as_str().unwrap_or("?"), NAME - 1);
+            self.row(&name, &age, &format!("{bytes}, {fsyncs} fsyncs"));
+            let (commits, caused) = (number(app, "commits"), number(app, "commits_caused"));
+            let last = app["last_commit"].as_str().unwrap_or("-");
+            let alone = grouped(number(app, "commits_by_chain"));
+            let note = format!("{} by itself, {alone} alone; last: {last}", grouped(caused));
+            self.row("  commits", &grouped(commits), &note);
+        }
+        if let Some(more) = all.len().checked_sub(MOST_APPS).filter(|more| *more > 0) {
+            self.text.push_str(&format!("  and {}: --json has all\n", count(more as u64, "app")));
+        }
     }
 
     fn survivor(&mut self) {
@@ -350,6 +385,15 @@ pub(super) fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     path.split('.').fold(value, |value, name| &value[name])
 }
 
+/// The end of a name that is too long.
+fn shortened(name: &str, most: usize) -> String {
+    let name = quote::for_terminal(name.as_bytes());
+    match name.chars().count().checked_sub(most) {
+        None | Some(0) => name,
+        Some(over) => format!("..{}", name.chars().skip(over + 2).collect::<String>()),
+    }
+}
+
 fn percent(rate: Option<f64>) -> String {
     rate.map_or("-".into(), |rate| format!("{:.1} %", rate * 100.0))
 }
@@ -358,7 +402,7 @@ fn percent(rate: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::lifetime::Card;
-    use medfs::stats::{AdaptiveStats, NvramStats, Stats, SurvivorStats};
+    use medfs::stats::{AdaptiveStats, AppStats, CommitReason, NvramStats, Stats, SurvivorStats};
     use serde_json::json;
 
     fn card() -> Card {
@@ -394,6 +438,11 @@ mod tests {
                 *number = to.into();
                 paths.push(path.to_owned());
             }
+            Value::Array(list) => {
+                for (n, one) in list.iter_mut().enumerate() {
+                    set_numbers(one, to, &format!("{path}/{n}"), paths);
+                }
+            }
             Value::Object(fields) => {
                 for (name, field) in fields {
                     set_numbers(field, to, &format!("{path}/{name}"), paths);
@@ -403,10 +452,24 @@ mod tests {
         }
     }
 
+    fn an_app(name: &str) -> AppStats {
+        AppStats {
+            name: name.to_owned(),
+            oldest_millis: Some(1),
+            bytes_waiting: 0,
+            fsyncs_waiting: 0,
+            commits: 0,
+            commits_caused: 0,
+            commits_by_chain: 0,
+            last_commit: Some(CommitReason::Age),
+        }
+    }
+
     #[test]
     fn every_number_has_a_row() {
         let all = Stats {
             adaptive: Some(AdaptiveStats::default()),
+            apps: Some(vec![an_app("/data/data/mail")]),
             survivor: Some(SurvivorStats::default()),
             nvram: Some(NvramStats::default()),
             options: vec!["delta=full".into(), "compress=fpc".into()],
@@ -424,6 +487,17 @@ mod tests {
         };
         let hidden: Vec<&String> = paths.iter().filter(is_hidden).collect();
         assert_eq!(hidden, IN_JSON_ALONE, "a counter needs a row in this report, or a place in this list");
+    }
+
+    #[test]
+    fn the_apps_of_which_most_waits_are_listed() {
+        let app =
+            |n: u64| AppStats { bytes_waiting: n << 20, ..an_app(&format!("/a/{}/{n}", "x".repeat(90))) };
+        let stats = json!({ "apps": (0..30).map(app).collect::<Vec<_>>() });
+        let text = Report::of(&stats, &Derived::of(&stats, &card()));
+        assert!(text.contains("xx/29  ") && text.contains("29 MiB, 0 fsyncs"), "{text}");
+        assert!(!text.contains("xx/9 ") && text.contains("  and 10 apps: --json has all"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
     }
 
     #[test]

@@ -3,21 +3,27 @@
 //!
 //! A commit is a checkpoint that is a cut: it keeps every operation out and takes the pages of all files
 //! along, so that after power loss the volume is as it was after one operation, with all before it and none
-//! after it. Nothing is written by the roll-forward log.
+//! after it. The roll-forward log has nothing but commits of apps.
 //!
 //! Within the bounds the option `durability_policy` says when ([`super::chooser`]); a bound beats it.
+//!
+//! Bounds and policy count for each app ([`super::account`]), but for `holdup` and room, which are the volume's. What
+//! one app makes due is committed alone where the chain of fsynced nodes says all of it ([`super::app_commit`]);
+//! otherwise all is, as a cut of the volume is one for each app.
 //!
 //! With `holdup=` what is dirty stays as little as the device writes in that time ([`super::holdup`]).
 //!
 //! Invariant: what power loss may take stays within the bounds, but for the time that the commit takes which
 //! a bound began. Locks: `open` is a leaf.
 
-use crate::commit::chooser::{Chooser, PageCounts};
+use crate::commit::account::{Account, AppStats, CommitReason};
+use crate::commit::apps::{AppId, Moved};
+use crate::commit::chooser::PageCounts;
 use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
 use crate::commit::holdup::Holdup;
-use crate::commit::policy::tradeoff::End;
+use crate::commit::policy::tradeoff::Written;
 use crate::map::inode::Scope;
-use crate::options::{CommitPolicy, LossBounds};
+use crate::options::{Apps, CommitPolicy, LossBounds};
 use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,12 +68,19 @@ pub struct AdaptiveStats {
     pub overlap_pages: u64,
     /// The paper's e = o/s, in thousandths.
     pub efficiency_permille: u64,
+    /// Commits of one app alone, by the chain of fsynced nodes.
+    pub commits_by_chain: u64,
+    /// Commits of all, by checkpoints.
+    pub commits_by_checkpoint: u64,
 }
 
 /// Commits when a bound of what may be lost is reached.
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     bounds: LossBounds,
+    policy: CommitPolicy,
+    /// The volume has several apps, of which each is told what changed ([`Durability::count`]).
+    by_app: bool,
     open: Mutex<Open>,
     counters: Counters,
 }
@@ -75,11 +88,10 @@ pub(crate) struct Adaptive {
 /// What happened since the last commit.
 #[derive(Debug)]
 struct Open {
-    /// When the first change was seen.
-    since: Option<Duration>,
-    /// fsyncs that returned.
-    fsyncs: u64,
-    chooser: Chooser,
+    /// Of each app, by its place in the table; the rest comes first.
+    accounts: Vec<Account>,
+    /// An app whose changes reached a bound, or the end of a transaction, as they were counted.
+    due: Option<(AppId, CommitReason)>,
     holdup: Option<Holdup>,
     /// When the commit under way began, and the bytes that were dirty then.
     committing: Option<(Duration, u64)>,
@@ -89,6 +101,13 @@ impl Open {
     /// Dirty bytes that a commit writes within `holdup`.
     fn held(&self) -> u64 {
         self.holdup.as_ref().map_or(u64::MAX, Holdup::bytes)
+    }
+
+    fn account(&mut self, app: AppId, policy: &CommitPolicy) -> &mut Account {
+        if self.accounts.len() <= app.0 {
+            self.accounts.resize_with(app.0 + 1, || Account::new(policy));
+        }
+        &mut self.accounts[app.0]
     }
 }
 
@@ -103,6 +122,23 @@ struct Counters {
     by_tradeoff: AtomicU64,
     by_interval: AtomicU64,
     by_staleness: AtomicU64,
+    by_checkpoint: AtomicU64,
+}
+
+impl Counters {
+    fn of(&self, reason: CommitReason) -> Option<&AtomicU64> {
+        Some(match reason {
+            CommitReason::Age => &self.by_age,
+            CommitReason::Bytes => &self.by_bytes,
+            CommitReason::Holdup => &self.by_holdup,
+            CommitReason::Fsyncs => &self.by_fsyncs,
+            CommitReason::Room => &self.for_room,
+            CommitReason::Tradeoff => &self.by_tradeoff,
+            CommitReason::Interval => &self.by_interval,
+            CommitReason::Staleness => &self.by_staleness,
+            CommitReason::Others => return None,
+        })
+    }
 }
 
 fn count(counter: &AtomicU64) {
@@ -110,33 +146,46 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Adaptive {
-    pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy) -> Adaptive {
+    pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy, apps: &Apps) -> Adaptive {
         let holdup = bounds.holdup.map(Holdup::new);
-        let open = Open { since: None, fsyncs: 0, chooser: Chooser::new(policy), holdup, committing: None };
-        Adaptive { bounds, open: Mutex::new(open), counters: Counters::default() }
+        let open = Open { accounts: vec![Account::new(policy)], due: None, holdup, committing: None };
+        let by_app = *apps != Apps::Volume;
+        Adaptive { bounds, policy: *policy, by_app, open: Mutex::new(open), counters: Counters::default() }
     }
 
-    fn count_end(&self, end: End) {
-        count(match end {
-            End::Tradeoff => &self.counters.by_tradeoff,
-            End::Interval => &self.counters.by_interval,
-            End::Staleness => &self.counters.by_staleness,
-        });
+    /// A commit begins for this reason, which an app gives.
+    fn commit(&self, open: &mut Open, app: AppId, reason: CommitReason) {
+        self.counters.of(reason).into_iter().for_each(count);
+        open.account(app, &self.policy).make_due(reason);
+        let of_app = self.by_app && !matches!(reason, CommitReason::Holdup | CommitReason::Room);
+        open.due = of_app.then_some((app, reason));
     }
 
-    /// The bound that so many dirty bytes reach, of which `held` can be written within `holdup`.
-    fn beyond(&self, dirty_bytes: u64, held: u64) -> Option<&AtomicU64> {
+    /// The bound that so many dirty bytes reach, of an app and of the volume. Of these `held` can be written
+    /// within `holdup`.
+    fn beyond(&self, of_app: u64, dirty_bytes: u64, held: u64) -> Option<CommitReason> {
         match dirty_bytes {
             0 => None,
-            _ if dirty_bytes >= self.bounds.bytes => Some(&self.counters.by_bytes),
-            _ if dirty_bytes >= held => Some(&self.counters.by_holdup),
+            _ if of_app >= self.bounds.bytes => Some(CommitReason::Bytes),
+            _ if dirty_bytes >= held => Some(CommitReason::Holdup),
             _ => None,
         }
+    }
+
+    /// Whether too much waits of an app. A node of which all is in the chain is dirty, and does not wait.
+    fn is_over(&self, account: &Account) -> bool {
+        account.since.is_some() && account.dirty_bytes() >= self.bounds.bytes
     }
 
     /// How old the oldest change may become before a commit begins.
     fn patience(&self) -> Duration {
         self.bounds.age.saturating_sub(TICK)
+    }
+
+    /// Why what waits of an app is to be committed, as the timer asks.
+    fn overdue(&self, account: &mut Account, now: Duration) -> Option<CommitReason> {
+        let old = account.since.is_some_and(|since| now.saturating_sub(since) >= self.patience());
+        if old { Some(CommitReason::Age) } else { account.chooser.due(now).map(CommitReason::from) }
     }
 }
 
@@ -145,55 +194,89 @@ impl Durability for Adaptive {
         Scope::Volume
     }
 
-    fn on_fsync(&self, _: Fsync, room: Room, dirty_bytes: u64) -> SyncPlan {
+    fn on_fsync(&self, fsync: Fsync, room: Room, dirty_bytes: u64) -> SyncPlan {
         let mut open = self.open.lock();
-        let held = open.held();
-        let cause = match room {
-            Room::Tight => &self.counters.for_room,
-            Room::Enough if held == 0 => &self.counters.by_holdup,
-            Room::Enough if self.bounds.fsyncs.is_some_and(|most| open.fsyncs >= most) => {
-                &self.counters.by_fsyncs
+        let (held, by_app) = (open.held(), self.by_app);
+        let account = open.account(fsync.app, &self.policy);
+        let of_app = if by_app { account.dirty_bytes() } else { dirty_bytes };
+        let reason = match room {
+            Room::Tight => Some(CommitReason::Room),
+            Room::Enough if held == 0 => Some(CommitReason::Holdup),
+            Room::Enough if self.bounds.fsyncs.is_some_and(|most| account.fsyncs >= most) => {
+                Some(CommitReason::Fsyncs)
             }
-            Room::Enough => match self.beyond(dirty_bytes, held) {
-                Some(cause) => cause,
-                None => {
-                    open.fsyncs += 1;
-                    count(&self.counters.deferred);
-                    return SyncPlan::Later;
-                }
-            },
+            Room::Enough => self.beyond(of_app, dirty_bytes, held),
         };
-        count(cause);
-        SyncPlan::Now
+        match reason {
+            Some(reason) => {
+                self.commit(&mut open, fsync.app, reason);
+                open.due.map_or(SyncPlan::Now, |(app, _)| SyncPlan::WithApp(app))
+            }
+            None => {
+                account.fsyncs += 1;
+                count(&self.counters.deferred);
+                SyncPlan::Later
+            }
+        }
+    }
+
+    fn count(&self, since: Duration, moved: &[Moved]) {
+        let mut open = self.open.lock();
+        for Moved { app, change } in moved {
+            let account = open.account(*app, &self.policy);
+            let chosen = account.count(since, change);
+            let reason = match self.is_over(account) {
+                true => Some(CommitReason::Bytes),
+                false => chosen.then_some(CommitReason::Staleness),
+            };
+            if let Some(reason) = reason {
+                open.due.get_or_insert((*app, reason));
+            }
+        }
     }
 
     fn on_change(&self, now: Duration, pages: PageCounts) -> bool {
-        let (chosen, held) = {
-            let mut open = self.open.lock();
-            open.since.get_or_insert(now);
-            (open.chooser.on_change(now, pages), open.held())
+        let mut open = self.open.lock();
+        let held = open.held();
+        let (app, reason) = if self.by_app {
+            let of_volume = self.beyond(0, pages.dirty_bytes(), held).map(|reason| (AppId::REST, reason));
+            let Some(due) = open.due.or(of_volume) else { return false };
+            due
+        } else {
+            let account = open.account(AppId::REST, &self.policy);
+            account.since.get_or_insert(now);
+            let chosen = account.chooser.on_change(now, pages);
+            let beyond = self.beyond(pages.dirty_bytes(), pages.dirty_bytes(), held);
+            let Some(reason) = beyond.or(chosen.then_some(CommitReason::Staleness)) else { return false };
+            (AppId::REST, reason)
         };
-        if let Some(cause) = self.beyond(pages.dirty_bytes(), held) {
-            count(cause);
-            return true;
-        }
-        if chosen {
-            self.count_end(End::Staleness);
-        }
-        chosen
+        self.commit(&mut open, app, reason);
+        true
     }
 
     fn is_due(&self, now: Duration) -> bool {
-        // A change that noted itself before a commit, and happened after it, is noted here.
         let mut open = self.open.lock();
-        let since = *open.since.get_or_insert(now);
-        let due = now.saturating_sub(since) >= self.patience();
-        if due {
-            count(&self.counters.by_age);
-            return true;
+        if !self.by_app {
+            // A change that noted itself before a commit, and happened after it, is noted here.
+            open.account(AppId::REST, &self.policy).since.get_or_insert(now);
         }
-        let end = open.chooser.due(now);
-        end.inspect(|&end| self.count_end(end)).is_some()
+        let mut accounts = open.accounts.iter_mut().enumerate();
+        let overdue = accounts.find_map(|(app, account)| Some((AppId(app), self.overdue(account, now)?)));
+        let due = open.due.or(overdue);
+        due.inspect(|&(app, reason)| self.commit(&mut open, app, reason)).is_some()
+    }
+
+    fn due_app(&self) -> Option<AppId> {
+        self.open.lock().due.map(|(app, _)| app)
+    }
+
+    fn app_committed(&self, app: AppId) {
+        let mut open = self.open.lock();
+        let account = open.account(app, &self.policy);
+        account.by_chain += u64::from(account.committed());
+        // Another one may have reached the bound meanwhile.
+        let over = open.accounts.iter().position(|account| self.is_over(account));
+        open.due = over.map(|app| (AppId(app), CommitReason::Bytes));
     }
 
     fn checkpointing(&self, now: Duration, dirty_bytes: u64) {
@@ -207,18 +290,26 @@ impl Durability for Adaptive {
         {
             holdup.note(bytes, now.saturating_sub(began));
         }
-        (open.since, open.fsyncs) = (None, 0);
-        open.chooser.committed();
+        open.due = None;
+        let waited = open.accounts.iter_mut().map(Account::committed).filter(|waited| *waited).count();
+        if waited > 0 {
+            count(&self.counters.by_checkpoint);
+        }
     }
 
     fn stats(&self, now: Duration, dirty_bytes: u64) -> Option<AdaptiveStats> {
         let open = self.open.lock();
-        let written = open.chooser.written();
+        let all = || open.accounts.iter();
+        let written = all().map(Account::written).fold(Written::default(), |sum, app| Written {
+            staleness: sum.staleness + app.staleness,
+            overlap: sum.overlap + app.overlap,
+        });
+        let since = all().filter_map(|account| account.since).min();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         Some(AdaptiveStats {
-            oldest_millis: open.since.map(|since| now.saturating_sub(since).as_millis() as u64),
-            fsyncs_waiting: open.fsyncs,
+            oldest_millis: since.map(|since| now.saturating_sub(since).as_millis() as u64),
+            fsyncs_waiting: all().map(|account| account.fsyncs).sum(),
             bytes_waiting: dirty_bytes,
             fsyncs_deferred: get(&counters.deferred),
             commits_by_age: get(&counters.by_age),
@@ -233,7 +324,15 @@ impl Durability for Adaptive {
             staleness_pages: written.staleness,
             overlap_pages: written.overlap,
             efficiency_permille: written.efficiency(),
+            commits_by_chain: all().map(|account| account.by_chain).sum(),
+            commits_by_checkpoint: get(&counters.by_checkpoint),
         })
+    }
+
+    fn app_stats(&self, now: Duration, names: Vec<String>) -> Vec<AppStats> {
+        let open = self.open.lock();
+        let named = names.into_iter().zip(&open.accounts);
+        named.filter_map(|(name, account)| account.stats(name, now)).collect()
     }
 }
 
@@ -241,14 +340,18 @@ impl Durability for Adaptive {
 mod tests {
     use super::*;
 
-    const FILE: Fsync = Fsync { ino: 9, datasync: false };
+    const FILE: Fsync = Fsync { ino: 9, datasync: false, app: AppId::REST };
 
     fn second(n: u64) -> Duration {
         Duration::from_secs(n)
     }
 
     fn within(age: u64, bytes: u64, fsyncs: Option<u64>) -> Adaptive {
-        Adaptive::new(LossBounds { age: second(age), bytes, fsyncs, holdup: None }, &CommitPolicy::default())
+        Adaptive::new(
+            LossBounds { age: second(age), bytes, fsyncs, holdup: None },
+            &CommitPolicy::default(),
+            &Apps::Volume,
+        )
     }
 
     fn dirty(pages: u64) -> PageCounts {
@@ -295,7 +398,7 @@ mod tests {
     #[test]
     fn a_device_that_is_too_slow_for_the_holdup_puts_nothing_off() {
         let bounds = LossBounds { holdup: Some(second(1)), ..LossBounds::default() };
-        let policy = Adaptive::new(bounds, &CommitPolicy::default());
+        let policy = Adaptive::new(bounds, &CommitPolicy::default(), &Apps::Volume);
         assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Later);
         assert!(!policy.on_change(second(1), dirty(63)) && policy.on_change(second(1), dirty(64)));
         policy.checkpointing(second(1), 1 << 12);

@@ -10,14 +10,15 @@
 //! 2. What a file releases is taken in the moment in which the sink takes its nodes, not before: pages that
 //!    are being placed release more.
 //!
-//! Locks: a set holds the `wb` of its files and the operation lock; an inode's lock is taken to stage it, and
-//! again to place its pages.
+//! Locks: a set holds the `wb` of its files and the operation lock, or its caller has that alone; an inode's lock is
+//! taken to stage it, and again to place its pages.
 
 use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::op::Op;
+use crate::map::ops::Alone;
 use crate::map::page_versions::Attributes;
 use crate::tree::Tree;
 use medfs_device::Cause;
@@ -154,7 +155,8 @@ pub(crate) struct ChangeSet<'a> {
     /// Whether whoever commits it flushes before it says that anything is durable: a flush for several sets.
     pub(super) flushed_later: bool,
     _writeback: Vec<MutexGuard<'a, ()>>,
-    _op: Op<'a>,
+    /// None where no other operation goes on.
+    _op: Option<Op<'a>>,
 }
 
 impl<'a> ChangeSet<'a> {
@@ -172,14 +174,31 @@ impl<'a> ChangeSet<'a> {
             names: Vec::new(),
             flushed_later: false,
             _writeback: writeback,
-            _op: op,
+            _op: Some(op),
         })
     }
 
     /// Stages files, sorted by number; the errors of those that cannot be are returned. No lock is held.
     pub(crate) fn of_files(tree: &'a Tree, requests: &[Request<'a>]) -> Result<(ChangeSet<'a>, Vec<Error>)> {
         let writeback = requests.iter().map(|request| request.inode.wb.lock()).collect();
-        let op = tree.op()?;
+        let op = Some(tree.op()?);
+        Ok(ChangeSet::staged(tree, requests, (writeback, op)))
+    }
+
+    /// The same as of one moment: no operation goes on, nor does one write anything back, while the set is there.
+    pub(crate) fn of_files_alone(
+        tree: &'a Tree,
+        requests: &[Request<'a>],
+        _alone: &'a Alone<'_>,
+    ) -> (ChangeSet<'a>, Vec<Error>) {
+        ChangeSet::staged(tree, requests, (Vec::new(), None))
+    }
+
+    fn staged(
+        tree: &'a Tree,
+        requests: &[Request<'a>],
+        (writeback, op): (Vec<MutexGuard<'a, ()>>, Option<Op<'a>>),
+    ) -> (ChangeSet<'a>, Vec<Error>) {
         let (mut files, mut failed) = (Vec::with_capacity(requests.len()), Vec::new());
         for &request in requests {
             match StagedFile::stage(tree, request, |_| Ok(())) {
@@ -187,10 +206,8 @@ impl<'a> ChangeSet<'a> {
                 Err(error) => failed.push(error),
             }
         }
-        Ok((
-            ChangeSet { files, names: Vec::new(), flushed_later: false, _writeback: writeback, _op: op },
-            failed,
-        ))
+        let names = Vec::new();
+        (ChangeSet { files, names, flushed_later: false, _writeback: writeback, _op: op }, failed)
     }
 
     /// Asks a sink which of the files it takes. One that it refuses may stay in a set of several: a
@@ -208,7 +225,7 @@ impl<'a> ChangeSet<'a> {
             names,
             flushed_later: false,
             _writeback: Vec::new(),
-            _op: tree.op()?,
+            _op: Some(tree.op()?),
         })
     }
 }

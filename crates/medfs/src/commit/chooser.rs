@@ -1,7 +1,7 @@
 //! When a volume with `durability=adaptive` commits within its bounds: the policies of [`super::policy`], on what
 //! the page cache counts.
 //!
-//! The whole volume is one app. Pauses between operations stand for a user: nobody is known to touch a screen.
+//! There is one for each app. Pauses between operations stand for a user: nobody is known to touch a screen.
 //! Names, and files that lie in their inode, are not pages and are not counted.
 
 use super::policy::interval::{Combined, IntervalFsm, Prediction};

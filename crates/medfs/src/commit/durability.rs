@@ -10,7 +10,9 @@
 //! Locks: the turn of [`Committing`] is held while files are committed, and taken with no other lock held;
 //! `kept` is a leaf.
 
+use crate::commit::account::AppStats;
 use crate::commit::adaptive::AdaptiveStats;
+use crate::commit::apps::{AppId, Moved};
 use crate::commit::chooser::PageCounts;
 use crate::map::inode::Scope;
 use crate::ranks;
@@ -26,6 +28,7 @@ use std::time::Duration;
 pub(crate) struct Fsync {
     pub(super) ino: Ino,
     pub(super) datasync: bool,
+    pub(super) app: AppId,
 }
 
 /// Whether what is kept for later is sure to find room.
@@ -41,6 +44,8 @@ pub(crate) enum Room {
 pub(crate) enum SyncPlan {
     /// The file is committed before it returns.
     Now,
+    /// So it is with all that waits of its app.
+    WithApp(AppId),
     /// The policy keeps it.
     Later,
 }
@@ -68,6 +73,9 @@ pub(crate) trait Durability: Send + Sync {
     /// That file is durable, or gone.
     fn committed(&self) {}
 
+    /// What changed of apps, not before `since`, where the volume has several. Told before all that is asked below.
+    fn count(&self, _since: Duration, _moved: &[Moved]) {}
+
     /// Asked before each change where commits are of the whole volume, with its pages:
     /// whether it is to be committed first.
     fn on_change(&self, _now: Duration, _pages: PageCounts) -> bool {
@@ -79,6 +87,14 @@ pub(crate) trait Durability: Send + Sync {
         false
     }
 
+    /// The app that made a commit due, as it was asked last; `None` where the volume did, or is one app.
+    fn due_app(&self) -> Option<AppId> {
+        None
+    }
+
+    /// All that waits of an app is durable, and of no other one.
+    fn app_committed(&self, _app: AppId) {}
+
     /// The whole volume begins to be made durable, with so many dirty bytes.
     fn checkpointing(&self, _now: Duration, _dirty_bytes: u64) {}
 
@@ -88,6 +104,11 @@ pub(crate) trait Durability: Send + Sync {
     /// What waits, and what was committed why; `None` where nothing ever waits.
     fn stats(&self, _now: Duration, _dirty_bytes: u64) -> Option<AdaptiveStats> {
         None
+    }
+
+    /// The same of apps with these names.
+    fn app_stats(&self, _now: Duration, _names: Vec<String>) -> Vec<AppStats> {
+        Vec::new()
     }
 }
 
@@ -172,7 +193,7 @@ mod tests {
     #[test]
     fn fsyncs_come_back_in_their_order() {
         let policy = Deferred::default();
-        let fsync = |ino| Fsync { ino, datasync: false };
+        let fsync = |ino| Fsync { ino, datasync: false, app: AppId::REST };
         assert_eq!(policy.oldest(), None);
         for ino in [9, 9, 4, 9] {
             assert_eq!(policy.on_fsync(fsync(ino), Room::Enough, 0), SyncPlan::Later);

@@ -11,6 +11,7 @@
 //! Kernel counterpart: `f2fs_do_sync_file`.
 
 use crate::commit::Commit;
+use crate::commit::account::AppStats;
 use crate::commit::adaptive::AdaptiveStats;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
@@ -25,8 +26,10 @@ use crate::file_ops::above::MakeDurable;
 use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState, Scope};
 use crate::map::refs::Attempt;
+use crate::options::DurabilityMode;
 use crate::stats::Counters;
 use crate::tree::Tree;
+use crate::tree::durability::OwnDurability;
 use medfs_format::Ino;
 use medfs_format::node::FileFlags;
 use std::collections::BTreeSet;
@@ -51,8 +54,14 @@ enum Refused {
 impl Commit {
     /// Makes a file durable when the policy says so: everything where `datasync` is not set, otherwise all but times.
     pub(crate) fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        match self.plan(Fsync { ino, datasync }, self.room()) {
+        match self.plan(ino, datasync, self.room()) {
             SyncPlan::Now => self.sync(ino, datasync),
+            SyncPlan::WithApp(app) => {
+                Counters::add(&self.counters.fsyncs, 1);
+                self.inode(ino)?;
+                before_sync(self)?;
+                if self.commit_app(app)? { Ok(()) } else { self.sync(ino, datasync) }
+            }
             SyncPlan::Later => {
                 self.inode(ino)?;
                 // What was put off before can no longer be kept.
@@ -61,11 +70,32 @@ impl Commit {
         }
     }
 
-    fn plan(&self, fsync: Fsync, room: Room) -> SyncPlan {
-        match self.opts.sync || self.low_power.load(Ordering::Acquire) {
-            true => SyncPlan::Now,
-            false => self.ways.durability.on_fsync(fsync, room, self.page_counts().dirty_bytes()),
+    fn plan(&self, ino: Ino, datasync: bool, room: Room) -> SyncPlan {
+        if self.opts.sync || self.low_power.load(Ordering::Acquire) || self.is_never_put_off(ino) {
+            return SyncPlan::Now;
         }
+        self.count_changes();
+        let fsync = Fsync { ino, datasync, app: self.app_of(ino) };
+        self.ways.durability.on_fsync(fsync, room, self.page_counts().dirty_bytes())
+    }
+
+    /// When an fsync of a file makes it durable, and whether the file itself says so. On a mount that puts nothing off
+    /// no file does.
+    pub(crate) fn durability_of(&self, ino: Ino) -> Result<(DurabilityMode, bool)> {
+        let inode = self.inode(ino)?;
+        if self.ways.scope() == Scope::File {
+            return Ok((DurabilityMode::Posix, false));
+        }
+        let _state = inode.lock.read();
+        let own = OwnDurability { map: self, inode: &inode }.says()?;
+        Ok((own.unwrap_or(DurabilityMode::Adaptive), own.is_some()))
+    }
+
+    /// Whether the fsyncs of a file are not put off, or it cannot be asked. Such an fsync commits the whole volume: a
+    /// file that is durable alone would be ahead of what others did before.
+    fn is_never_put_off(&self, ino: Ino) -> bool {
+        let by_file = || self.durability_of(ino).map_or(DurabilityMode::Posix, |(mode, _)| mode);
+        self.ways.scope() == Scope::Volume && by_file() == DurabilityMode::Posix
     }
 
     /// Whether what is put off is sure to find room: three times its blocks (what was durable stays until it
@@ -137,9 +167,8 @@ impl Commit {
         let files: BTreeSet<Ino> = files.iter().copied().collect();
         let mut inodes = files.into_iter().map(|ino| self.inode(ino)).collect::<Result<Vec<_>>>()?;
         let room = self.room();
-        let fsync = |inode: &Arc<Inode>| Fsync { ino: inode.ino, datasync };
         let all = inodes.len();
-        inodes.retain(|inode| self.plan(fsync(inode), room) == SyncPlan::Now);
+        inodes.retain(|inode| self.plan(inode.ino, datasync, room) != SyncPlan::Later);
         if inodes.len() < all && !self.read_only {
             // What was put off cannot be kept after a failure, which no later call would tell.
             self.check_writable()?;
@@ -318,6 +347,7 @@ impl Commit {
 
     /// Whether what waits to be committed has waited long enough. Asked while there is something.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.count_changes();
         self.ways.durability.is_due(now) || self.ways.nvram.as_ref().is_some_and(|nvram| nvram.is_due(now))
     }
 
@@ -333,10 +363,15 @@ impl Commit {
 
     /// Commits what fsyncs closed and left for later, as it is about to change.
     fn settle(&self) -> Result<()> {
+        self.count_changes();
         let full = self.survivor.get().is_some_and(|survivor| survivor.is_full());
         let due = self.ways.scope() == Scope::Volume
             && self.ways.durability.on_change(self.clock.monotonic(), self.page_counts());
-        if due || full { CheckpointSink.now(self) } else { self.commit_closed() }
+        match due || full {
+            true if !full && self.commit_due_app()? => Ok(()),
+            true => CheckpointSink.now(self),
+            false => self.commit_closed(),
+        }
     }
 }
 
@@ -374,6 +409,8 @@ impl MakeDurable for FromBelow {
     fn checkpointed(&self) {
         if let Ok(commit) = self.commit() {
             commit.ways.sink.checkpointed(&commit.tree);
+            commit.nodes.changes.committed();
+            commit.apps.iter().for_each(|apps| apps.checkpointed(&commit.tree));
             commit.ways.durability.checkpointed(commit.clock.monotonic());
         }
     }
@@ -398,6 +435,13 @@ impl Commit {
         self.ways.durability.stats(self.clock.monotonic(), self.page_counts().dirty_bytes())
     }
 
+    /// What waits of each app; `None` where the volume is one.
+    pub(crate) fn app_stats(&self) -> Option<Vec<AppStats>> {
+        self.count_changes();
+        let names = self.apps.as_ref()?.names();
+        Some(self.ways.durability.app_stats(self.clock.monotonic(), names))
+    }
+
     /// What the log that outlives the process holds; `None` where there is none.
     pub(crate) fn survivor_stats(&self) -> Option<SurvivorStats> {
         self.survivor.get().map(|survivor| survivor.stats())
@@ -417,7 +461,7 @@ impl Commit {
             return Ok(());
         }
         self.committing.in_turn(|| {
-            while let Some(Fsync { ino, datasync }) = self.ways.durability.oldest() {
+            while let Some(Fsync { ino, datasync, .. }) = self.ways.durability.oldest() {
                 match self.inode(ino) {
                     Ok(inode) => drop(self.sync_file(&inode, datasync)?),
                     Err(Error::Posix(Posix::Stale)) => {}

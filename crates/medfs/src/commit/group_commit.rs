@@ -217,6 +217,43 @@ impl GroupCommit {
         flush.after_last_node(&map.io)
     }
 
+    /// Makes last nodes of different files durable in one block, so that power loss leaves all or none. `false`, and
+    /// nothing is written, where they do not fit.
+    pub(crate) fn write_at_once(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        flush: FlushPolicy,
+        nodes: &[&LastNode],
+    ) -> Result<bool> {
+        if nodes.len() > 1 {
+            let Some(entries) = self.entries(map, deltas, nodes)? else { return Ok(false) };
+            let size: usize = entries.iter().map(|(_, entry)| entry.size()).sum();
+            if entries.len() < nodes.len() || size > ENTRIES_ROOM {
+                return Ok(false);
+            }
+        }
+        self.write_together(map, deltas, flush, nodes)?;
+        Ok(true)
+    }
+
+    /// The entries of those nodes that may share a block, with their places; `None` where none does.
+    fn entries(
+        &self,
+        map: &Map,
+        deltas: &Deltas,
+        nodes: &[&LastNode],
+    ) -> Result<Option<Vec<(usize, Entry)>>> {
+        if nodes.len() < 2 || !self.shares(map) {
+            return Ok(None);
+        }
+        let mut entries = Vec::new();
+        for (at, node) in nodes.iter().enumerate().filter(|(_, n)| n.may_share()) {
+            entries.extend(entry_of(map, deltas, node)?.map(|entry| (at, entry)));
+        }
+        Ok(Some(entries))
+    }
+
     fn place_together(
         &self,
         map: &Map,
@@ -228,14 +265,7 @@ impl GroupCommit {
             return Ok(());
         }
         let cover = seal_or_flush(map, flush, nodes)?;
-        let mut groups = Vec::new();
-        if nodes.len() > 1 && self.shares(map) {
-            let mut entries = Vec::new();
-            for (at, node) in nodes.iter().enumerate().filter(|(_, n)| n.may_share()) {
-                entries.extend(entry_of(map, deltas, node)?.map(|entry| (at, entry)));
-            }
-            groups = grouped(entries);
-        }
+        let groups = self.entries(map, deltas, nodes)?.map(grouped).unwrap_or_default();
         let shared = |at: usize| groups.iter().flatten().any(|&(n, _)| n == at);
         let alone = nodes.iter().enumerate().filter(|&(at, _)| !shared(at)).map(|(_, node)| node);
         {

@@ -8,7 +8,10 @@
 //! Invariants: those of `docs/ARCHITECTURE.md`, "Four rules".
 //! Locks: `cp`, an inode's `wb`, `chain`; see `ranks.rs`.
 
+pub(crate) mod account;
 pub(crate) mod adaptive;
+pub(crate) mod app_commit;
+pub(crate) mod apps;
 pub(crate) mod atomic;
 pub(crate) mod change_set;
 pub(crate) mod checkpoint;
@@ -30,6 +33,7 @@ use crate::map::inode::Scope;
 use crate::options::{DurabilityMode, MountOptions};
 use crate::tree::Tree;
 use adaptive::Adaptive;
+use apps::Apps;
 use change_set::CommitSink;
 use checkpoint::CheckpointSink;
 use durability::{Committing, Deferred, Durability, Immediate};
@@ -60,6 +64,8 @@ pub(crate) struct Ways {
 pub(crate) struct Commit {
     tree: Tree,
     pub(crate) ways: Ways,
+    /// The apps of a volume that has several, and is committed as a whole.
+    apps: Option<Apps>,
     committing: Committing,
     /// Power may fail: nothing is put off.
     pub(crate) low_power: AtomicBool,
@@ -85,7 +91,7 @@ impl Ways {
             DurabilityMode::Adaptive => Ways::of(
                 log,
                 Arc::new(CheckpointSink),
-                Box::new(Adaptive::new(opts.loss, &opts.commit_policy)),
+                Box::new(Adaptive::new(opts.loss, &opts.commit_policy, &opts.apps)),
             ),
         }
     }
@@ -137,9 +143,12 @@ impl Ways {
 
 impl Commit {
     pub(crate) fn over(tree: Tree, ways: Ways) -> Commit {
+        let by_app = ways.scope() == Scope::Volume && !tree.read_only;
+        let apps = by_app.then(|| Apps::begin(&tree)).flatten();
         Commit {
             tree,
             ways,
+            apps,
             committing: Committing::default(),
             low_power: AtomicBool::new(false),
             survivor: OnceLock::new(),

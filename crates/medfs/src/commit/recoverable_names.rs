@@ -191,7 +191,7 @@ impl NameJudge<'_> {
     }
 
     /// Whether the inode's one name is the one that its block records.
-    fn is_right(self, inode: &Inode) -> bool {
+    pub(super) fn is_right(self, inode: &Inode) -> bool {
         let tree = self.commit;
         let (parent, name) = recorded_name(inode);
         if inode.nlink() != 1 || name.is_empty() {

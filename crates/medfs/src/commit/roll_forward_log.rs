@@ -128,6 +128,32 @@ impl RollForwardLog {
         RollForwardLog { flush, group, left_to_flush: AtomicU64::new(0) }
     }
 
+    /// Makes the files of a set durable by one last node or a node that they share: all of them or none. `false` where
+    /// it takes a checkpoint, which has to follow.
+    pub(super) fn commit_at_once(&self, tree: &Tree, set: &ChangeSet<'_>) -> Result<bool> {
+        let mut files = Vec::with_capacity(set.files.len());
+        for file in &set.files {
+            let (pages, taken) = file.write_pages(tree, |all, closed| self.take(tree, file, all, closed));
+            files.push(OnItsWay { file, pages, taken });
+        }
+        let is_whole = |file: &OnItsWay<'_, '_>| {
+            file.pages.outcome.is_ok() && file.pages.blocked.is_empty() && file.taken.reason.is_none()
+        };
+        let written = if files.iter().all(is_whole) { self.write_at_once(tree, &files) } else { Ok(false) };
+        let kept = || if matches!(written, Ok(true)) { Ok(()) } else { Err(Error::ReadOnly) };
+        for file in files {
+            // What a file that was placed meets shows in the checkpoint.
+            let _ = conclude(tree, file, kept());
+        }
+        written
+    }
+
+    fn write_at_once(&self, tree: &Tree, files: &[OnItsWay<'_, '_>]) -> Result<bool> {
+        let last: Vec<Option<LastNode>> =
+            files.iter().map(|file| self.lead_up(tree, file)).collect::<Result<_>>()?;
+        self.group.write_at_once(tree, &tree.deltas, self.flush, &last.iter().flatten().collect::<Vec<_>>())
+    }
+
     /// Waits for the flush of nodes that were written for a later one.
     pub(super) fn flush_left(&self, io: &medfs_store::Io) -> Result<()> {
         self.flush.after_pages(io, self.left_to_flush.load(Ordering::Acquire))

@@ -80,7 +80,9 @@ impl AtomicWrite<'_> {
     /// the pages would become durable.
     pub(crate) fn apply(&self, state: &mut InodeState) -> Result<HeldNodes> {
         let held = self.look_ahead(state)?;
-        let Some(draft) = self.counted(state, PageVersions::take_draft) else { return Ok(held) };
+        let Some(draft) = self.counted(self.inode.ino, state, PageVersions::take_draft) else {
+            return Ok(held);
+        };
         let mut before = Vec::with_capacity(draft.pages.len());
         let (mut near, mut filled) = (None, Vec::new());
         for (&index, page) in &draft.pages {
@@ -152,7 +154,7 @@ impl AtomicWrite<'_> {
                 self.space.stage_again();
             }
         }
-        self.counted(state, |pages| pages.put_draft(draft));
+        self.counted(self.inode.ino, state, |pages| pages.put_draft(draft));
     }
 
     /// Meets damage and errors of reading while nothing of the file has changed: the nodes that lead to the pages
@@ -192,7 +194,7 @@ impl AtomicWrite<'_> {
 
     /// Forgets an open atomic write.
     pub(crate) fn drop_draft(&self, state: &mut InodeState) {
-        if let Some(draft) = self.counted(state, PageVersions::take_draft) {
+        if let Some(draft) = self.counted(self.inode.ino, state, PageVersions::take_draft) {
             self.space.unstage(draft.reserved());
         }
     }
@@ -224,8 +226,9 @@ impl AtomicWrite<'_> {
             if within > 0 && self.has(draft, size / PAGE)? {
                 self.change(state, size / PAGE, false, |page| page.0[within..].fill(0))?;
             }
-            let gone =
-                self.counted(state, |pages| pages.draft_mut().map(|draft| draft.cut(size, first_gone)));
+            let gone = self.counted(self.inode.ino, state, |pages| {
+                pages.draft_mut().map(|draft| draft.cut(size, first_gone))
+            });
             self.space.unstage(gone.unwrap_or(0));
         }
         if let Some(draft) = state.pages.draft_mut() {
@@ -252,7 +255,9 @@ impl AtomicWrite<'_> {
     ) -> Result<()> {
         if !state.pages.draft().is_some_and(|draft| draft.pages.contains_key(&index)) {
             let page = self.reserve(state, index, replace)?;
-            self.counted(state, |pages| pages.draft_mut().map(|draft| draft.pages.insert(index, page)));
+            self.counted(self.inode.ino, state, |pages| {
+                pages.draft_mut().map(|draft| draft.pages.insert(index, page))
+            });
         }
         if let Some(page) = state.pages.draft_mut().and_then(|draft| draft.pages.get_mut(&index)) {
             f(Arc::make_mut(page));

@@ -12,7 +12,9 @@ use crate::map::node_tree::Slot;
 use crate::map::page_versions::PageVersions;
 use crate::stats::Counters;
 use medfs_format::node::{ADDRS_PER_BLOCK, FileKind};
-use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block,
+};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -73,13 +75,14 @@ impl Content {
         f: impl FnOnce(&mut Block),
     ) -> Result<Slot> {
         self.pages.note_changed();
+        self.nodes.changes.page_changed(inode.ino);
         let storage = self.storage(inode);
         let Ready { slots_moved, closed } = storage.before(self, inode, state, Change::Page(index))?;
         let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
         if state.pages.is_dirty(index) {
-            self.counted(state, |pages| pages.change(index).map(f));
+            self.counted(inode.ino, state, |pages| pages.change(index).map(f));
             if addr == NULL_ADDR {
                 return Err(FormatError::corrupt(
                     Structure::Inode,
@@ -218,12 +221,15 @@ impl Content {
     /// [`crate::map::page_versions`]).
     pub(crate) fn counted<R>(
         &self,
+        ino: Ino,
         state: &mut InodeState,
         change: impl FnOnce(&mut PageVersions) -> R,
     ) -> R {
         let before = state.pages.held();
         let result = change(&mut state.pages);
-        self.pages.recount(before, state.pages.held());
+        let now = state.pages.held();
+        self.pages.recount(before, now);
+        self.nodes.changes.pages(ino, now as i64 - before as i64);
         result
     }
 
@@ -236,7 +242,7 @@ impl Content {
         page: Arc<Block>,
     ) {
         let first = !state.pages.any_dirty();
-        self.counted(state, |pages| pages.insert(index, page));
+        self.counted(inode.ino, state, |pages| pages.insert(index, page));
         if first {
             self.inodes.set_dirty(inode);
         }
@@ -248,7 +254,7 @@ impl Content {
             self.placement.cut(inode.ino, start..end, &self.store);
         }
         let dropped: Vec<u64> = state.pages.dirty(start..end).map(|(i, _)| i).collect();
-        self.counted(state, |pages| dropped.iter().for_each(|&index| pages.cut(index)));
+        self.counted(inode.ino, state, |pages| dropped.iter().for_each(|&index| pages.cut(index)));
         dropped.iter().for_each(|&index| self.since.in_nvram.left(inode.ino, index));
         state.whole.retain(|index| !(start..end).contains(index));
         if !state.pages.any_dirty() && !dropped.is_empty() {

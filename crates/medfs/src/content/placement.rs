@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Checkpoint,
     /// An atomic write commits: old content must survive until the node is durable.
     Atomic,
+    /// All that waits of an app becomes durable, as at one moment: what was durable of it must survive until then.
+    App,
     /// Cleaning moves the page.
     Move,
     /// Pages of a file that lie apart are brought together.
@@ -44,13 +46,17 @@ impl Purpose {
 
     /// Whether the page's old block must survive it.
     pub(crate) fn leaves_old(self) -> bool {
-        matches!(self, Purpose::Move | Purpose::Defragment | Purpose::Atomic | Purpose::Restore)
+        matches!(
+            self,
+            Purpose::Move | Purpose::Defragment | Purpose::Atomic | Purpose::App | Purpose::Restore
+        )
     }
 
     /// The mark from which on the inode is written for this purpose.
     pub(crate) fn least_to_write(self) -> Dirty {
         match self {
             Purpose::Fsync { datasync: true } => Dirty::Full,
+            Purpose::App => Dirty::Tick,
             _ => Dirty::Times,
         }
     }

@@ -363,7 +363,7 @@ mod tests {
         for (round, &version) in versions.iter().enumerate() {
             let first = state.pages.page_in(version, 0).expect("its copy");
             assert_eq!(first.0, text(round as u8, BLOCK_SIZE)[..]);
-            content.counted(state, |pages| pages.drop_version(version));
+            content.counted(file.ino, state, |pages| pages.drop_version(version));
             assert_eq!(content.pages.dirty(), 4 * (10 - round));
         }
     }

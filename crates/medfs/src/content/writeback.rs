@@ -149,13 +149,14 @@ impl Content {
                 }
             }
         }
-        self.counted(state, |pages| pages.drop_version(version));
+        self.counted(inode.ino, state, |pages| pages.drop_version(version));
     }
 
     /// Notes that a dirty page has reached its block, or the delta zone.
     pub(crate) fn page_is_clean(&self, inode: &Inode, state: &mut InodeState, index: u64, page: Arc<Block>) {
-        self.counted(state, |pages| pages.clean(index));
+        self.counted(inode.ino, state, |pages| pages.clean(index));
         self.pages.note_placed();
+        self.nodes.changes.page_placed(inode.ino);
         self.since.in_nvram.left(inode.ino, index);
         // Behind the end nothing reads it, and who forgets a file's pages does not look there.
         if index < inode.pages() || inode.kind() != FileKind::Regular || self.is_compact_page(inode, index) {

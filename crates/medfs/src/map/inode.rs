@@ -382,6 +382,16 @@ impl Map {
     }
 }
 
+/// Notes that inodes have other names: they may belong to other apps, as may what lies below a directory.
+pub(crate) fn note_renamed(map: &Map, inodes: [Option<&Arc<Inode>>; 2]) {
+    for inode in inodes.into_iter().flatten() {
+        map.nodes.changes.look_again(inode.ino);
+        if inode.is_dir() {
+            map.nodes.changes.note_moved_dir();
+        }
+    }
+}
+
 /// Linux's encoding of device numbers in user space, for the 32 bits a file system keeps.
 fn make_dev(major: u64, minor: u64) -> u64 {
     ((major & 0xfff) << 8) | (minor & 0xff) | ((minor & 0xfff00) << 12)

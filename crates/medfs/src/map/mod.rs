@@ -23,7 +23,7 @@ pub(crate) mod journaled;
 pub(crate) mod memory;
 pub(crate) mod node_tree;
 pub(crate) mod op;
-mod ops;
+pub(crate) mod ops;
 pub(crate) mod orphans;
 pub(crate) mod page_versions;
 mod places;

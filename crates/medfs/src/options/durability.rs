@@ -24,6 +24,18 @@ pub enum DurabilityMode {
     Adaptive,
 }
 
+impl DurabilityMode {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        MODES.iter().find(|(_, mode)| *mode == self).map_or("", |(word, _)| word)
+    }
+
+    /// What the value of a file's attribute ([`crate::DURABILITY_ATTRIBUTE`]) says.
+    pub fn of_attribute(value: &[u8]) -> Option<DurabilityMode> {
+        MODES.iter().find(|(word, _)| word.as_bytes() == value).map(|(_, mode)| *mode)
+    }
+}
+
 /// With [`DurabilityMode::Adaptive`], the most that power loss may take. What reaches a bound is committed,
 /// whatever else would wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The tables of mount options, and what reads and writes their text form.
 
+use super::apps::OPTIONS as OF_APPS;
 use super::compress::OPTIONS as OF_COMPRESSION;
 use super::durability::OPTIONS as OF_DURABILITY;
 use super::list::OPTIONS;
@@ -32,7 +33,7 @@ pub fn names() -> impl Iterator<Item = String> {
 }
 
 fn tables() -> impl Iterator<Item = &'static [MountOption<MountOptions>]> {
-    [OPTIONS, OF_DURABILITY, OF_SURVIVOR, OF_NVRAM, OF_PLACING, OF_COMPRESSION].into_iter()
+    [OPTIONS, OF_DURABILITY, OF_APPS, OF_SURVIVOR, OF_NVRAM, OF_PLACING, OF_COMPRESSION].into_iter()
 }
 
 impl MountOptions {

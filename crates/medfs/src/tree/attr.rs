@@ -141,6 +141,7 @@ impl Tree {
             set_ctime(r, set.ctime.unwrap_or(now));
         });
         let size = set.size.filter(|_| !drafted);
+        self.nodes.changes.look_again(inode.ino);
         self.effects.note(Effect::SetAttr { ino: inode.ino, set: SetAttr { size, ..*set } });
         if inode.is_dir() {
             // Roll-forward does not bring back a time that somebody set.
@@ -193,6 +194,7 @@ impl Tree {
             return Err(Posix::NotSupported.into());
         }
         self.touch_changed(&inode);
+        self.nodes.changes.look_again(ino);
         self.effects.note(Effect::Project { ino, project });
         Ok(())
     }

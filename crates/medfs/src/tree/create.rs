@@ -11,6 +11,7 @@ use crate::map::effects::{Effect, OpLog};
 use crate::map::inode::{Inode, InodeState, encode_dev, set_atime, set_ctime, set_mtime};
 use crate::map::xattr_area::XattrArea;
 use crate::tree::Tree;
+use crate::tree::durability::OwnDurability;
 use crate::tree::namei::{LINK_MAX, add_links, check_new_name};
 use crate::types::{Attr, NewFile, Timestamp};
 use medfs_format::acl::Acl;
@@ -35,12 +36,13 @@ const DIRECTORY_ONLY: FileFlags = FileFlags::DIRSYNC.union(FileFlags::PROJINHERI
 /// Of them, those that files neither regular nor directories have.
 const OTHER_FILES: FileFlags = FileFlags::NODUMP.union(FileFlags::NOATIME);
 
-/// A new inode's mode, ACLs and owner as its parent and creator make them.
+/// A new inode's mode, ACLs, owner and durability as its parent and creator make them.
 struct Inherited {
     perm: u16,
     gid: u32,
     access: Option<Acl>,
     default: Option<Acl>,
+    durability: Option<XattrEntry>,
 }
 
 impl Tree {
@@ -189,6 +191,7 @@ impl Tree {
             gid: if setgid { gid } else { new.gid },
             access,
             default: default.filter(|_| directory),
+            durability: OwnDurability { map: self, inode: dir }.hands_down(new.kind)?,
         })
     }
 
@@ -265,7 +268,7 @@ impl Tree {
         }
     }
 
-    /// What needs more than the inode block's fields: entries, link target, ACLs.
+    /// What needs more than the inode block's fields: entries, link target, attributes.
     fn fill_content(
         &self,
         inode: &Arc<Inode>,
@@ -284,7 +287,8 @@ impl Tree {
             |acl: &Acl, index| XattrEntry { index: index as u8, name: Vec::new(), value: acl.to_disk() };
         let access = inherited.access.as_ref().map(|acl| entry(acl, NameIndex::PosixAclAccess));
         let default = inherited.default.as_ref().map(|acl| entry(acl, NameIndex::PosixAclDefault));
-        let entries: Vec<XattrEntry> = default.into_iter().chain(access).collect();
+        let entries: Vec<XattrEntry> =
+            default.into_iter().chain(access).chain(inherited.durability).collect();
         if entries.is_empty() { Ok(()) } else { XattrArea { map: self, inode }.write(entries) }
     }
 

@@ -13,6 +13,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod create;
+pub(crate) mod durability;
 pub(crate) mod hidden;
 pub(crate) mod hiding;
 pub(crate) mod inode_free;

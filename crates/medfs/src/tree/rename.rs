@@ -10,7 +10,7 @@ use crate::dir::{Dir, directory};
 use crate::dir::{Found, Search};
 use crate::error::{Posix, Result};
 use crate::map::effects::{Effect, Renamed};
-use crate::map::inode::{Inode, InodeState, set_ctime};
+use crate::map::inode::{Inode, InodeState, note_renamed, set_ctime};
 use crate::map::refs::Attempt;
 use crate::tree::Tree;
 use crate::tree::name_journal::{Move, names_rightly};
@@ -252,6 +252,7 @@ impl Rename<'_> {
         let whiteout = if is_white { there() } else { None };
         let (ino, replaced) = (self.inode.ino, self.replaced.map(|replaced| replaced.ino));
         let (from, to) = ((old.dir.ino, old.name), (new.dir.ino, new.name));
+        note_renamed(tree, [Some(self.inode), self.replaced]);
         tree.effects.note(Effect::Rename(Renamed { ino, replaced, whiteout, from, to, flags }));
     }
 

@@ -11,6 +11,7 @@ use crate::map::effects::Effect;
 use crate::map::inode::Inode;
 use crate::map::xattr_area::XattrArea;
 use crate::tree::Tree;
+use crate::tree::durability::{self, OwnDurability};
 use crate::types::XattrMode;
 use crate::xattr_names;
 use medfs_format::Ino;
@@ -69,6 +70,9 @@ impl Tree {
         let inode = self.inode(ino)?;
         self.change_settled(&inode, |_| {
             inode.check_flags(FileFlags::IMMUTABLE | FileFlags::APPEND)?;
+            if let (durability::ATTRIBUTE, Some(value)) = (name, value) {
+                OwnDurability { map: self, inode: &inode }.check(value)?;
+            }
             match index {
                 NameIndex::Advise => self.xattrs(&inode).set_advise(value)?,
                 NameIndex::PosixAclAccess => self.xattrs(&inode).set_access_acl(value)?,

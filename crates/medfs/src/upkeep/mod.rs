@@ -103,6 +103,12 @@ impl UpkeepTask for CommitTimer {
     }
 
     fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        // Several apps may be due.
+        while on.commit_due_app()? {
+            if !on.is_due(on.clock.monotonic()) {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
         CheckpointSink.sync(on)?;
         Ok(ControlFlow::Break(()))
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A volume with fsyncs put off, its device and its clock.
-fn opened(device: MemDevice, bounds: &str) -> (Volume, Arc<MemDevice>, Arc<ManualClock>) {
+pub(crate) fn opened(device: MemDevice, bounds: &str) -> (Volume, Arc<MemDevice>, Arc<ManualClock>) {
     let (device, clock) = (Arc::new(device), Arc::new(ManualClock::new(START)));
     let v = open_with(device.clone(), &format!("durability=adaptive{bounds}"), clock.clone());
     (v, device, clock)

@@ -6,6 +6,8 @@ mod common;
 
 mod adaptive;
 mod addr_redo;
+mod app_commit;
+mod apps;
 mod atomic_threads;
 mod bgres;
 mod block_reuse;
@@ -33,6 +35,7 @@ mod nvram;
 mod nvram_logs;
 mod nvram_modes;
 mod orphans;
+mod own_durability;
 mod pin;
 mod pin_room;
 mod placement;

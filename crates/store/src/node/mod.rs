@@ -16,6 +16,7 @@ pub use rules::NodeRules;
 pub use write::NodeMarks;
 
 use crate::cache::{HashMap, in_drop_order};
+use crate::changes::Changes;
 use crate::error::Result;
 use crate::io::Io;
 use crate::nat::Nat;
@@ -51,6 +52,8 @@ pub struct Nodes {
     ahead: Readahead,
     /// Counts how often nodes got new places.
     placed: AtomicU64,
+    /// What becomes dirty or clean, by inode, where somebody asks for it.
+    pub changes: Changes,
     /// Rules that validate nodes as they are read.
     pub rules: NodeRules,
 }
@@ -68,6 +71,7 @@ impl Nodes {
             limit: limit.max(MIN_LIMIT),
             ahead: Readahead::default(),
             placed: AtomicU64::new(0),
+            changes: Changes::default(),
             rules,
         }
     }
@@ -169,8 +173,22 @@ impl Nodes {
         f.set_cold(cold);
         let page = self.page(nid, ino);
         *page.data.write() = Some(NodeData::new(block, Dirty::Full, Changed::More));
-        self.dirty.lock().insert((ino, nid), page.clone());
+        self.list(&page);
         page
+    }
+
+    /// Notes what becomes dirty or clean from now on, and what is dirty now.
+    pub fn begin_changes(&self) {
+        let dirty = self.dirty.lock();
+        self.changes.begin();
+        dirty.values().for_each(|page| self.changes.nodes(page.ino, 1));
+    }
+
+    /// Puts a node among the dirty ones.
+    fn list(&self, page: &Arc<NodePage>) {
+        if self.dirty.lock().insert((page.ino, page.nid), page.clone()).is_none() {
+            self.changes.nodes(page.ino, 1);
+        }
     }
 
     fn page(&self, nid: Nid, ino: Ino) -> Arc<NodePage> {
@@ -227,7 +245,7 @@ impl Nodes {
             (result, newly)
         });
         if newly {
-            self.dirty.lock().insert((page.ino, page.nid), page.clone());
+            self.list(page);
         }
         result
     }
@@ -269,7 +287,7 @@ impl Nodes {
             newly
         });
         if newly {
-            self.dirty.lock().insert((page.ino, page.nid), page.clone());
+            self.list(page);
         }
     }
 
@@ -304,7 +322,9 @@ impl Nodes {
         let removed = self.shard(nid).lock().pages.remove(&nid);
         if let Some(page) = removed {
             self.cached.fetch_sub(1, Ordering::Relaxed);
-            self.dirty.lock().remove(&(page.ino, nid));
+            if self.dirty.lock().remove(&(page.ino, nid)).is_some() {
+                self.changes.nodes(page.ino, -1);
+            }
         }
     }
 
@@ -320,6 +340,7 @@ impl Nodes {
             let block = page.write(|data| (data.due() >= least).then(|| data.take()));
             if let Some(block) = block {
                 dirty.remove(&(page.ino, page.nid));
+                self.changes.nodes(ino, -1);
                 taken.push((page, block));
             }
         }
@@ -332,6 +353,7 @@ impl Nodes {
         dirty
             .into_values()
             .map(|page| {
+                self.changes.nodes(page.ino, -1);
                 let block = page.write(NodeData::take);
                 (page, block)
             })

@@ -3,7 +3,7 @@
 use super::{Applied, NOTHING, Session, refused, same};
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::model::Id;
-use crate::ops::{Target, pattern, xattr_name};
+use crate::ops::{Target, xattr_name, xattr_value};
 use medfs::{FileFlags, FileKind, SetAttr, Timestamp, XattrMode};
 
 /// Operations on attributes.
@@ -12,7 +12,7 @@ pub(super) struct Attributes<'s>(pub(super) &'s mut Session);
 impl Attributes<'_> {
     pub(super) fn set_xattr(&mut self, file: Target, name: u8, len: u16, mode: XattrMode) -> Applied {
         let Some(id) = self.0.target(file).filter(|id| self.takes_xattrs(*id)) else { return Ok(None) };
-        let (name, value) = (xattr_name(name), pattern(name, u64::from(len), len as usize));
+        let (name, value) = (xattr_name(name), xattr_value(name, len));
         let actual = self.0.fs.setxattr(self.0.ino(id), name, &value, mode);
         same(actual, self.0.model.setxattr(id, name, &value, mode))?;
         self.0.compare_xattrs(id)?;

@@ -117,6 +117,9 @@ impl Transactioning for Fixed {
     }
 }
 
+/// Points whose memory is kept between transactions.
+const POINTS_KEPT: usize = 256;
+
 /// Tradeoff point location: a line through the last `k` points of the `e` curve no longer rises.
 #[derive(Debug, Clone)]
 pub struct Tpl {
@@ -177,6 +180,8 @@ impl Transactioning for Tpl {
 
     fn ended(&mut self) {
         self.points.clear();
+        // Of many apps few are busy.
+        self.points.shrink_to(POINTS_KEPT);
         self.sums = [0; 3];
         self.limits.ended();
     }
