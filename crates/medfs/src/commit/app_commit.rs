@@ -19,7 +19,7 @@
 use crate::commit::Commit;
 use crate::commit::apps::{AppId, Apps};
 use crate::commit::change_set::{ChangeSet, Naming, Request};
-use crate::commit::name_journal::NameJudge;
+use crate::commit::recoverable_names::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
 use crate::map::inode::Inode;
