@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(offered("medfs mkfs -O default,compr"), ["default,compression"]);
         assert_eq!(offered("medfs mkfs --features=default,^lost"), ["default,^lost_found"]);
         assert!(offered("medfs mkfs -O ").contains(&"none".to_owned()));
-        assert_eq!(offered("medfs help d"), ["dump", "demo", "damaged"]);
+        assert_eq!(offered("medfs help d"), ["dump", "durability", "demo", "damaged"]);
         assert!(offered("medfs mount -o ").contains(&"noatime".to_owned()));
         for line in
             ["medfs fsck ", "medfs mount ca", "medfs get ", "medfs get card.img ", "medfs put card.img f"]
