@@ -1,17 +1,19 @@
 //! Training a volume's tree anew, of the files that it judged.
 //!
 //! Purpose: [`Retrainer`] makes a tree of three quarters of the files. It is better than the one in force where it
-//! is right about more of the others.
+//! is right about more of the others; a file that was judged several times counts as one.
+//! A file that is there, and was written too seldom for its label, may still come to it: it counts for nothing.
 //! Invariant: the same samples, in the same order, make the same decision.
 
-use crate::cart::{Limits, train};
-use crate::label::{fragments, label};
+use crate::cart::{Limits, said, train};
+use crate::label::{FEW_WRITES, fragments, label};
 use crate::sample::Sample;
-use crate::score::{Score, divided, files_of};
+use crate::score::{divided, files_of};
 use medfs::ars::{Accuracies, FileSample, Trained, Trainer};
 use medfs_format::ars::Tree;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
 
 /// Files below which nothing is learned: of fewer than ten to judge by, one is more than a tenth.
 pub const LEAST_FILES: usize = 40;
@@ -31,9 +33,26 @@ fn labelled(sample: &FileSample) -> Sample {
     Sample { features: sample.features, class: label(&end, fragmented), file: sample.file as usize }
 }
 
+/// Whether what became of a file is known.
+fn is_settled(sample: &FileSample) -> bool {
+    !sample.is_there || sample.fate.writes > FEW_WRITES
+}
+
+/// The share of files that a tree is right about: of one that was judged several times, the share of these.
+fn right_about(tree: &Tree, judged: &[Sample]) -> f64 {
+    let mut files: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for sample in judged {
+        let (right, all) = files.entry(sample.file).or_default();
+        *right += f64::from(said(tree, &sample.features) == sample.class);
+        *all += 1.0;
+    }
+    let shares: f64 = files.values().map(|(right, all)| right / all).sum();
+    if files.is_empty() { 0.0 } else { shares / files.len() as f64 }
+}
+
 impl Trainer for Retrainer {
     fn train(&self, samples: &[FileSample], in_force: &Tree) -> Trained {
-        let samples: Vec<Sample> = samples.iter().map(labelled).collect();
+        let samples: Vec<Sample> = samples.iter().filter(|s| is_settled(s)).map(labelled).collect();
         let mut files = files_of(&samples);
         let few = Trained {
             files: files.len() as u64,
@@ -46,7 +65,7 @@ impl Trainer for Retrainer {
         }
         let (learned, judged) = divided(&samples, &mut files, &mut Xoshiro256PlusPlus::seed_from_u64(SEED));
         let new = train(&learned, Limits::default());
-        let accuracy = |tree: &Tree| Score::of(tree, &judged).accuracy;
+        let accuracy = |tree: &Tree| right_about(tree, &judged);
         let accuracies = Accuracies { in_force: accuracy(in_force), new: accuracy(&new) };
         let better = (accuracies.new > accuracies.in_force).then_some(new);
         Trained { accuracies: Some(accuracies), better, ..few }
@@ -65,7 +84,7 @@ mod tests {
             let mut features = Values::default();
             (features[Feature::Writes as usize], features[Feature::Fsyncs as usize]) = (16, file % 16);
             let pieces = if file % 16 > 9 { 400 } else { 1 };
-            FileSample { file, features, fate: Fate { writes: 500, pages: 1000, pieces } }
+            FileSample { file, features, fate: Fate { writes: 500, pages: 1000, pieces }, is_there: true }
         };
         (0..files).map(sample).collect()
     }
@@ -100,7 +119,8 @@ mod tests {
         let of = |writes, pages, pieces, kind: u32| {
             let mut features = Values::default();
             (features[Feature::Writes as usize], features[Feature::Kind as usize]) = (16, kind);
-            labelled(&FileSample { file: 1, features, fate: Fate { writes, pages, pieces } }).class
+            labelled(&FileSample { file: 1, features, fate: Fate { writes, pages, pieces }, is_there: false })
+                .class
         };
         assert_eq!(
             [of(101, 100, 50, 0), of(16, 100, 50, 0), of(101, 100, 1, 0)],
@@ -111,5 +131,23 @@ mod tests {
             [Class::Reserve, Class::Log],
             "its kind decides"
         );
+    }
+
+    #[test]
+    fn files_that_are_there_and_seldom_written_teach_nothing() {
+        let mut all = samples(200);
+        all.iter_mut().for_each(|sample| sample.fate.writes = 70);
+        let always_reserve = always(Class::Reserve);
+        assert_eq!(Retrainer.train(&all, &always_reserve).files, 0, "more may become of them");
+        all.iter_mut().for_each(|sample| sample.is_there = false);
+        assert!(Retrainer.train(&all, &always_reserve).better.is_some());
+    }
+
+    #[test]
+    fn a_file_counts_once_however_often_it_was_judged() {
+        let mut judged: Vec<Sample> = samples(2).iter().map(labelled).collect();
+        judged[0].class = Class::Reserve;
+        judged.extend(vec![judged[1].clone(); 8]);
+        assert_eq!(right_about(&always(Class::Log), &judged), 0.5);
     }
 }

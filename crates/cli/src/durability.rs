@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DurabilityArgs) -> Result<u8> {
 fn say(says: Says, path: &Path) -> Result<()> {
     let shown = quote::path(path);
     let whole = path.canonicalize().with_context(|| format!("cannot access {shown}"))?;
-    if !control::is_medfs(&whole)? {
+    if !control::is_file_of_medfs(&whole) {
         bail!("{shown} is not on a mounted medfs volume");
     }
     let mode = match says {

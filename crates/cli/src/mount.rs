@@ -17,7 +17,7 @@ use crate::trace::tap::Tap;
 use crate::undo;
 use crate::watchdog::Watchdog;
 use anyhow::{Context, Result, bail};
-use medfs::{DurabilityMode, Files, LossBounds, MountOptions, NvramOption, Volume};
+use medfs::{Apps, DurabilityMode, Files, MountOptions, NvramOption, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_flash::FlashTarget;
 use medfs_format::superblock::Feature;
@@ -148,14 +148,16 @@ pub(crate) fn run(args: &MountArgs) -> Result<u8> {
 }
 
 /// What a power cut takes with `durability=adaptive`.
-fn may_be_lost(bounds: &LossBounds, logged: bool) -> String {
+fn may_be_lost(options: &MountOptions, logged: bool) -> String {
+    let bounds = &options.loss;
     let (age, bytes) = (size::time(bounds.age.as_secs_f64()), size::show(bounds.bytes));
     let most = match bounds.fsyncs {
         None => format!("{age} or {bytes}"),
         Some(fsyncs) => format!("{age}, {bytes} or {fsyncs} fsyncs"),
     };
+    let of_each = if options.apps == Apps::Volume { "" } else { ", of each app" };
     let who = if logged { "a power cut" } else { "a power cut or a killed daemon" };
-    format!("fsyncs return before they are durable: {who} loses at most the last {most} of changes")
+    format!("fsyncs return before they are durable: {who} loses at most the last {most} of changes{of_each}")
 }
 
 /// Divides the options between mount and engine.
@@ -208,7 +210,7 @@ fn mount(
     }
     if volume.options().durability == DurabilityMode::Adaptive && !volume.is_read_only() {
         let logged = volume.stats().survivor.is_some();
-        errln!("medfs mount: {}", may_be_lost(&volume.options().loss, logged));
+        errln!("medfs mount: {}", may_be_lost(volume.options(), logged));
     }
     if asked_for_deltas && !volume.superblock().is_delta_volume() {
         errln!(

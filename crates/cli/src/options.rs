@@ -6,8 +6,8 @@
 use crate::habits;
 use crate::trace::tap;
 use crate::words::COLUMNS;
-use medfs::options::PlacementPolicy;
 use medfs::options::{self, Described, Form, MountOption};
+use medfs::options::{PlacementPolicy, ReserveFiles};
 use medfs::{DurabilityMode, DurabilityPolicy, MountOptions};
 use medfs_fuse::MountConfig;
 use roff::{Roff, bold, italic, roman};
@@ -192,8 +192,11 @@ const COMPANIONS: &[Companion] = &[
         "nvram=PATH",
         |o| o.nvram.is_some(),
     ),
-    (&["reserve_files", "defragment_budget", "reserve_retrain"], "placement=reserve", |o| {
+    (&["reserve_files", "defragment_budget"], "placement=reserve", |o| {
         o.placement == PlacementPolicy::Reserve
+    }),
+    (&["reserve_retrain"], "placement=reserve,reserve_files=tree", |o| {
+        (o.placement, o.reserve_files) == (PlacementPolicy::Reserve, ReserveFiles::Tree)
     }),
 ];
 

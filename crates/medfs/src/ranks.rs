@@ -5,7 +5,8 @@
 //! - 3: `wb` of an inode: one writeback of the file at a time.
 //! - 4: `ops` of the map: shared by every operation that changes the volume, exclusive for a checkpoint. Never
 //!   taken twice by a thread.
-//! - 5: `renames` of the tree: one rename between two directories at a time.
+//! - 5: `renames` of the tree: one rename between two directories at a time. `counting`: what changed is counted for
+//!   its app.
 //! - 6: inode locks, a parent before its child, otherwise by inode number. The ring of records in NVRAM.
 //! - 7: `chain` of the store: the order of fsynced nodes in their log.
 //! - 8: the index of references. 9: what a file's compact pages hold.
@@ -29,6 +30,8 @@ pub(crate) const GC: Rank = Rank::one(1, "gc");
 pub(crate) const WB: Rank = Rank::several(3, "wb");
 pub(crate) const OPS: Rank = Rank::one(4, "ops");
 pub(crate) const RENAMES: Rank = Rank::one(5, "renames");
+/// What changed is taken, and counted for its app; inodes are looked up meanwhile.
+pub(crate) const COUNTING: Rank = Rank::one(5, "counting");
 /// A parent before its child, otherwise by inode number.
 pub(crate) const INODE: Rank = Rank::several(6, "inode");
 /// The ring of the journal in NVRAM: one record after the other. Inside it the order of the chain is asked for.

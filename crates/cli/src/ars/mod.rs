@@ -38,7 +38,12 @@ fn tree(path: &Path) -> Result<Tree> {
         return Ok(medfs::ars::built_in());
     }
     let cannot = || format!("cannot read {}", path.display());
-    let bytes = std::fs::metadata(path).with_context(cannot)?.len();
+    let metadata = std::fs::metadata(path).with_context(cannot)?;
+    if !metadata.is_file() {
+        // What is read of a FIFO, or of a device, may have no end.
+        bail!("{}: not a decision tree, as it is no regular file", path.display());
+    }
+    let bytes = metadata.len();
     if bytes > TREE_BYTES_MAX {
         bail!("{}: not a decision tree: {bytes} bytes", path.display());
     }
@@ -193,7 +198,7 @@ fn decision(trained: &Value) -> String {
     if trained["accuracies"].is_null() {
         let least = trained["least_files"].as_u64().unwrap_or(0);
         format!(
-            "{} were judged since the mount, and {least} are needed: the tree stays",
+            "what became of {} is known since the mount, and {least} are needed: the tree stays",
             count(files, "file")
         )
     } else if trained["adopted"] == true {

@@ -23,7 +23,7 @@ pub(crate) fn show(path: &Path, as_json: bool) -> Result<()> {
     outln!("  fsyncs      {}, as {says} says", word(&stats["durability"]));
     let judged = &stats["judged"];
     if judged.is_null() {
-        outln!("  written     not since the mount");
+        outln!("  written     not since the mount, or so long ago that nothing is remembered of it");
         return Ok(());
     }
     let features = judged["features"].as_object().cloned().unwrap_or_default();

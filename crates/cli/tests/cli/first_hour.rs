@@ -166,6 +166,10 @@ fn an_option_that_needs_another_one_is_named() {
     let s = Scratch::with_volume("64M");
     fs::create_dir(s.path("dir")).unwrap();
     for (options, expected) in [
+        (
+            "placement=reserve,reserve_files=all,reserve_retrain",
+            "medfs mount: reserve_retrain has no effect without placement=reserve,reserve_files=tree\n",
+        ),
         ("durability_age=5s", "medfs mount: durability_age has no effect without durability=adaptive\n"),
         ("nvram_threshold=50", "medfs mount: nvram_threshold has no effect without nvram=PATH\n"),
         ("reserve_files=all", "medfs mount: reserve_files has no effect without placement=reserve\n"),

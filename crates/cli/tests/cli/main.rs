@@ -12,6 +12,7 @@ mod bad_input;
 mod boot;
 mod claims;
 mod damaged;
+mod durability;
 mod ends;
 mod erased;
 mod files;

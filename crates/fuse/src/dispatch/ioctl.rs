@@ -71,11 +71,21 @@ fn with_xflags(old: FileFlags, xflags: u32) -> FileFlags {
     })
 }
 
-/// The statistics as they were when last asked for from their beginning.
+/// What was told when something was last asked for from its beginning.
 #[derive(Default)]
 struct StatsSnapshot {
     number: u32,
+    /// Nobody else gets another piece of it.
+    asked: Option<Asked>,
     json: Arc<[u8]>,
+}
+
+/// A question, and who asked it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    what: Opcode,
+    ino: Ino,
+    uid: u32,
 }
 
 /// Statistics, told in pieces.
@@ -105,21 +115,23 @@ impl Statistics {
         serde_json::to_vec(&stats).map_err(|_| Errno::IO)
     }
 
-    /// The piece that is asked for of what `tell` tells.
+    /// The piece that is asked for of what `tell` tells; `EAGAIN` where something else was asked meanwhile.
     fn page(
         &self,
+        asked: Asked,
         mut page: StatsPage,
         tell: impl FnOnce() -> Result<Vec<u8>, Errno>,
     ) -> Result<StatsPage, Errno> {
         if page.offset == 0 {
             let json = tell()?;
             let mut latest = self.snapshot.lock();
-            *latest = StatsSnapshot { number: latest.number.wrapping_add(1), json: json.into() };
+            let number = latest.number.wrapping_add(1);
+            *latest = StatsSnapshot { number, asked: Some(asked), json: json.into() };
             page.snapshot = latest.number;
         }
         let json = {
             let latest = self.snapshot.lock();
-            if latest.number != page.snapshot {
+            if latest.number != page.snapshot || latest.asked != Some(asked) {
                 return Err(Errno::AGAIN);
             }
             latest.json.clone()
@@ -431,11 +443,12 @@ impl Ioctls<'_> {
 
     /// Ours: about a file asked of itself, about the volume of any directory.
     fn control(&self, pool: &WorkerPool, call: &mut Call<'_, '_>, number: Opcode) -> Done {
+        let asked = Asked { what: number, ino: call.ino, uid: call.caller.uid };
         match number {
             control::IDENTIFY => call.output(control::MAGIC.as_bytes()),
             control::FILE_STATS => {
                 let (volume, ino) = (self.context.volume()?, call.ino);
-                let page = self.statistics.page(call.input()?, || {
+                let page = self.statistics.page(asked, call.input()?, || {
                     serde_json::to_vec(&FileStats::of(volume, ino)?).map_err(|_| Errno::IO)
                 })?;
                 call.output(page.as_bytes())
@@ -459,14 +472,15 @@ impl Ioctls<'_> {
             control::RETRAIN => {
                 self.check_who_mounted(&call.caller)?;
                 let volume = self.context.volume()?;
-                let page = self
-                    .statistics
-                    .page(call.input()?, || serde_json::to_vec(&volume.retrain()?).map_err(|_| Errno::IO))?;
+                let page = self.statistics.page(asked, call.input()?, || {
+                    serde_json::to_vec(&volume.retrain()?).map_err(|_| Errno::IO)
+                })?;
                 call.output(page.as_bytes())
             }
             control::STATS => {
                 let volume = self.context.volume()?;
-                let page = self.statistics.page(call.input()?, || self.statistics.of_volume(volume))?;
+                let page =
+                    self.statistics.page(asked, call.input()?, || self.statistics.of_volume(volume))?;
                 call.output(page.as_bytes())
             }
             _ => Err(Errno::NOTTY),
@@ -503,5 +517,22 @@ mod tests {
             FileFlags::APPEND | FileFlags::INDEX,
             "what has no number there stays"
         );
+    }
+
+    #[test]
+    fn what_one_asked_nobody_else_is_told() {
+        let statistics = Statistics::new(Vec::new(), None);
+        let root = Asked { what: control::FILE_STATS, ino: 7, uid: 0 };
+        let from =
+            |snapshot, offset| StatsPage { snapshot, offset, total: 0, len: 0, data: [0; STATS_PAGE_SIZE] };
+        let told = statistics.page(root, from(0, 0), || Ok(b"secret".to_vec())).unwrap();
+        let rest = || from(told.snapshot, 1);
+        let again = |asked: Asked| statistics.page(asked, rest(), || unreachable!("it is a later piece"));
+        assert_eq!(&again(root).unwrap().data[..5], b"ecret");
+        for other in
+            [Asked { uid: 1000, ..root }, Asked { ino: 8, ..root }, Asked { what: control::STATS, ..root }]
+        {
+            assert!(matches!(again(other), Err(Errno::AGAIN)), "{other:?}");
+        }
     }
 }

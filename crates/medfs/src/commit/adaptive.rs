@@ -199,6 +199,10 @@ impl Durability for Adaptive {
         let (held, by_app) = (open.held(), self.by_app);
         let account = open.account(fsync.app, &self.policy);
         let of_app = if by_app { account.dirty_bytes() } else { dirty_bytes };
+        if account.since.is_none() && of_app == 0 {
+            // All of it is durable.
+            return SyncPlan::Later;
+        }
         let reason = match room {
             Room::Tight => Some(CommitReason::Room),
             Room::Enough if held == 0 => Some(CommitReason::Holdup),

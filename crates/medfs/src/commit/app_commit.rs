@@ -63,9 +63,11 @@ impl Commit {
         Ok(true)
     }
 
-    /// What changed since is counted for its app, where the volume has several. No lock of a file is held.
+    /// What changed since is counted for its app, where the volume has several. No lock of a file is held. Who returns
+    /// from here, and keeps every operation out, knows of all that changed.
     pub(super) fn count_changes(&self) {
         if let Some(apps) = &self.apps {
+            let _counting = apps.counting();
             let named_rightly = |inode: &Inode| NameJudge { commit: self }.is_right(inode);
             let (since, moved) = apps.moved(self, self.clock.monotonic(), &named_rightly);
             self.ways.durability.count(since, &moved);

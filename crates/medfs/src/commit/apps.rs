@@ -10,16 +10,21 @@
 //! 3. An inode is counted for one app, the one that it was in when it was looked at last. What is kept of it goes when
 //!    nothing of it is dirty.
 //!
-//! Locks: leaves, and inodes are looked up with none of them held.
+//! 4. Between the moment in which changes are taken and that in which they are counted nobody looks at what is counted,
+//!    and no commit ends: `counting` is held for both.
+//!
+//! Locks: `counting`, with inodes looked up; the others are leaves, and inodes are looked up with none of these held.
 
 use crate::map::inode::Inode;
 use crate::options::{self, FolderPattern};
+use crate::ranks;
 use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
 use medfs_format::Ino;
 use medfs_format::node::{Advise, FileKind};
+use medfs_format::superblock::Feature;
 use medfs_store::{Change, HashMap};
-use medfs_sync::Mutex;
+use medfs_sync::{Mutex, MutexGuard, Ranked};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -92,6 +97,7 @@ pub(crate) struct Moved {
 #[derive(Debug)]
 pub(crate) struct Apps {
     rule: options::Apps,
+    counting: Mutex<()>,
     table: Mutex<Table>,
     /// When changes were taken last: those that are taken next are not older.
     seen: Mutex<Duration>,
@@ -116,6 +122,7 @@ impl Apps {
         }
         let apps = Apps {
             rule,
+            counting: Mutex::new(()).ranked(ranks::COUNTING),
             table: Mutex::default(),
             seen: Mutex::new(tree.clock.monotonic()),
             counted: Mutex::default(),
@@ -126,15 +133,24 @@ impl Apps {
         Some(apps)
     }
 
-    /// A pattern may be a slip: nothing belongs to it until its folder is made.
+    /// A pattern may be a slip: nothing belongs to it until its folder is made. Projects need their feature.
     fn tell_of_missing_folders(&self, tree: &Tree) {
+        if self.rule == options::Apps::Project && !tree.features.contains(Feature::PROJECT_QUOTA) {
+            tracing::warn!("apps=project: the volume has no project_quota, so all files are in one app");
+        }
         let options::Apps::Folders(patterns) = &self.rule else { return };
         for pattern in patterns.iter().filter(|pattern| !has_folder(tree, pattern)) {
             tracing::warn!("apps={pattern}: the volume has no such folder yet, so no file is in such an app");
         }
     }
 
-    /// What changed since this was asked last, and since when at most, app by app. No lock of the engine is held.
+    /// Waits for who counts; nobody does until what is returned is dropped.
+    pub(super) fn counting(&self) -> MutexGuard<'_, ()> {
+        self.counting.lock()
+    }
+
+    /// What changed since this was asked last, and since when at most, app by app. `counting` is held until it is
+    /// counted, and no lock further in.
     /// `named_rightly`: whether an inode's one name is the one that it records.
     pub(super) fn moved(
         &self,

@@ -409,6 +409,8 @@ impl MakeDurable for FromBelow {
     fn checkpointed(&self) {
         if let Ok(commit) = self.commit() {
             commit.ways.sink.checkpointed(&commit.tree);
+            // What was taken and is not counted yet would wait for ever.
+            let _counting = commit.apps.as_ref().map(|apps| apps.counting());
             commit.nodes.changes.committed();
             commit.apps.iter().for_each(|apps| apps.checkpointed(&commit.tree));
             commit.ways.durability.checkpointed(commit.clock.monotonic());

@@ -219,6 +219,11 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
+    /// Whether pages of a file that are written now go to its sections.
+    fn reserves_for(&self, _: &Inode) -> bool {
+        false
+    }
+
     /// Pages of a file, from one on and up to another, will be written: reserves what the policy gives them.
     fn prepare(&self, _: &Batch, _: Range<u64>, _: &Store) {}
 

@@ -372,6 +372,10 @@ impl Placement for ReservePlacement {
         files.homes.iter().filter(|(_, home)| home.section().is_some()).map(|(&window, _)| window).collect()
     }
 
+    fn reserves_for(&self, inode: &Inode) -> bool {
+        self.is_reserved_kind(&Batch::of(inode, Purpose::Defragment, 0))
+    }
+
     fn prepare(&self, batch: &Batch, pages: Range<u64>, store: &Store) {
         if !self.is_reserved_kind(batch) {
             return;

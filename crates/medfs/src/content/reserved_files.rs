@@ -124,13 +124,16 @@ impl ReservedFiles for JudgedFiles {
     }
 
     fn ended(&self, inode: &Inode) {
-        let Some(known) = self.profiles.known(inode.ino) else { return };
-        inode.raw(|r| {
-            let said = self.said(&self.features(inode.ino, &known, r));
-            self.kin.lock().note(KinKey::of(r), said);
-        });
-        if known.writes() >= FIRST_JUDGED {
-            self.samples.lock().ended(inode.ino, &known);
+        let known = self.profiles.known(inode.ino);
+        if let Some(known) = &known {
+            inode.raw(|r| {
+                let said = self.said(&self.features(inode.ino, known, r));
+                self.kin.lock().note(KinKey::of(r), said);
+            });
+        }
+        // Of one that is not remembered there may be samples.
+        if known.as_ref().is_none_or(|known| known.writes() >= FIRST_JUDGED) {
+            self.samples.lock().ended(inode.ino, known.as_ref());
         }
     }
 

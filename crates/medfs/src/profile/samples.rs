@@ -48,6 +48,8 @@ pub struct FileSample {
     pub features: Values,
     /// What became of it.
     pub fate: Fate,
+    /// Whether it was there when that was told: more may become of it.
+    pub is_there: bool,
 }
 
 /// The same of a file that may be there still.
@@ -85,15 +87,18 @@ impl Samples {
         if self.kept.len() == MOST {
             self.kept.pop_front();
         }
-        let sample = FileSample { file: file.unwrap_or(self.files), features: *features, fate };
+        let file = file.unwrap_or(self.files);
+        let sample = FileSample { file, features: *features, fate, is_there: true };
         self.kept.push_back(Kept { sample, ino: Some(ino), scattered });
     }
 
-    /// A file is gone of which so much was known.
-    pub(crate) fn ended(&mut self, ino: Ino, known: &Known) {
+    /// A file is gone of which so much was known; without that, what was known last counts.
+    pub(crate) fn ended(&mut self, ino: Ino, known: Option<&Known>) {
         for kept in self.kept.iter_mut().filter(|kept| kept.ino == Some(ino)) {
-            kept.sample.fate = Fate::of(known, known.scattered.unwrap_or(kept.scattered));
-            kept.ino = None;
+            if let Some(known) = known {
+                kept.sample.fate = Fate::of(known, known.scattered.unwrap_or(kept.scattered));
+            }
+            (kept.ino, kept.sample.is_there) = (None, false);
         }
     }
 
@@ -167,13 +172,18 @@ mod tests {
         assert_eq!(judged.all().len(), 2, "at the 16th and the 64th write");
         assert!(judged.all().iter().all(|sample| (sample.file, sample.fate.writes) == (1, 70)));
         let known = judged.profiles.known(7).expect("it was written");
-        judged.samples.ended(7, &known);
+        judged.samples.ended(7, Some(&known));
+        assert!(judged.all().iter().all(|sample| !sample.is_there));
         judged.profiles.forget(7);
         judged.write(7, (0..20).map(|n| n * 3));
         let became: Vec<(u32, u32)> = judged.all().iter().map(|s| (s.file, s.fate.writes)).collect();
         assert_eq!(became, [(1, 70), (1, 70), (2, 20)]);
         judged.profiles.forget(7);
         assert_eq!(judged.all()[2].fate.writes, 16, "what was known when it was judged");
+        // Its number may be another file's next.
+        judged.samples.ended(7, None);
+        judged.write(7, 0..20);
+        assert_eq!(judged.all().iter().map(|s| s.file).collect::<Vec<_>>(), [1, 1, 2, 3]);
     }
 
     #[test]

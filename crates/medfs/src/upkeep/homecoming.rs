@@ -2,15 +2,16 @@
 //!
 //! Purpose: a page lies beside its home where it was written before its window had a section, or while its home
 //! was not free. Few such pages come home of themselves, as that takes another write after a checkpoint. A round
-//! lists the windows that have sections, where a checkpoint freed homes since the last one. Each window is judged
-//! when its turn comes ([`Lies::pays`]), and its pages move in parts.
+//! lists the windows that have sections, where a checkpoint freed homes since the last one, or a file was passed over
+//! as it was written often then. Each window is judged when its turn comes ([`Lies::pays`]), and its pages move in
+//! parts.
 //!
 //! Invariants:
 //! 1. A page moves to its home alone, and only while that may be written. Its old block stays until the next
 //!    checkpoint, so a crash shows the same content either way.
 //! 2. What is dirty stays, as it gets its place when it is written. What deltas and other pages are made from
-//!    stays as well, and so do pinned and compressed files, files with an open atomic write, and files that are
-//!    written often: their pages come home without help.
+//!    stays as well, and so do pinned and compressed files, files with an open atomic write, files of which too little
+//!    is remembered to reserve for them, and files that are written often: their pages come home without help.
 //! 3. A window is begun only where [`Allowance`] pays for all of it: none stays in more pieces for want of the
 //!    rest.
 //!
@@ -75,7 +76,7 @@ impl Lies {
     fn of(fs: &FileOps, inode: &Inode, window: Range<u64>) -> Result<Lies> {
         let state = inode.lock.read();
         inode.check_alive(&state)?;
-        if state.pages.draft().is_some() || !may_move(inode) {
+        if state.pages.draft().is_some() || !may_move(inode) || !fs.placement.reserves_for(inode) {
             return Ok(Lies::default());
         }
         let pages = fs.blocks_of(inode, window.start..window.end.min(inode.pages()))?;
@@ -129,6 +130,8 @@ struct State {
     checkpoints: Option<u64>,
     /// Windows of this round that are yet to be judged.
     pending: VecDeque<(Ino, u64)>,
+    /// A window of this round was passed over, as its file was written often.
+    passed_over: bool,
     /// What was decided and is not done.
     begun: Option<Move>,
 }
@@ -143,15 +146,24 @@ impl Homecoming {
     /// Of a volume that is opened `now`.
     pub(crate) fn new(now: Duration) -> Homecoming {
         let allowance = Allowance { began: now, spent: 0 };
-        let state = State { allowance, checkpoints: None, pending: VecDeque::new(), begun: None };
+        let (pending, passed_over) = (VecDeque::new(), false);
+        let state = State { allowance, checkpoints: None, pending, passed_over, begun: None };
         Homecoming { state: Mutex::new(state) }
     }
 
-    /// Begins a round, where a checkpoint was made since the last one.
+    /// Begins a round, where a checkpoint was made since the last one, or that passed a file over.
     pub(crate) fn begin(&self, fs: &FileOps) {
-        let checkpoints = fs.counters.checkpoints.load(Ordering::Relaxed);
-        if blocks_a_day(fs) == 0 || self.state.lock().checkpoints.replace(checkpoints) == Some(checkpoints) {
+        if blocks_a_day(fs) == 0 {
             return;
+        }
+        let checkpoints = fs.counters.checkpoints.load(Ordering::Relaxed);
+        {
+            let mut state = self.state.lock();
+            let is_later = state.checkpoints.replace(checkpoints) != Some(checkpoints);
+            if !is_later && !state.passed_over {
+                return;
+            }
+            state.passed_over = false;
         }
         let windows = fs.placement.windows();
         self.state.lock().pending = windows.into();
@@ -166,9 +178,12 @@ impl Homecoming {
         budget: u64,
         did: &mut IdleReport,
     ) -> Result<()> {
-        while did.pages_written() < budget && !activity.is_busy() {
-            let Some(mut begun) = self.next(fs)? else { break };
-            let most = begun.pages.len().min((budget - did.pages_written()) as usize);
+        // What was to move counts, wherever it went.
+        let mut left = budget.saturating_sub(did.pages_written());
+        while left > 0 && !activity.is_busy() {
+            let Some(mut begun) = self.next(fs, activity)? else { break };
+            let most = begun.pages.len().min(left as usize);
+            left -= most as u64;
             let part: Vec<u64> = begun.pages.drain(..most).collect();
             let Some(brought) = pass_by(fs, begun.ino, bring(fs, begun.ino, &part))? else { continue };
             did.pages_brought_home += brought;
@@ -181,9 +196,9 @@ impl Homecoming {
     }
 
     /// The move that is next, once it is paid for.
-    fn next(&self, fs: &FileOps) -> Result<Option<Move>> {
+    fn next(&self, fs: &FileOps, activity: &Activity) -> Result<Option<Move>> {
         let begun = self.state.lock().begun.take();
-        let Some(mut next) = begun.map_or_else(|| self.judge(fs), |begun| Ok(Some(begun)))? else {
+        let Some(mut next) = begun.map_or_else(|| self.judge(fs, activity), |begun| Ok(Some(begun)))? else {
             return Ok(None);
         };
         let mut state = self.state.lock();
@@ -198,15 +213,20 @@ impl Homecoming {
         Ok(None)
     }
 
-    /// Judges windows until one is to come home.
-    fn judge(&self, fs: &FileOps) -> Result<Option<Move>> {
-        loop {
-            let Some((ino, window)) = self.state.lock().pending.pop_front() else { return Ok(None) };
+    /// Judges windows until one is to come home, or something is wanted of the volume.
+    fn judge(&self, fs: &FileOps, activity: &Activity) -> Result<Option<Move>> {
+        while !activity.is_busy() {
+            let Some((ino, window)) = self.state.lock().pending.pop_front() else { break };
+            if fs.profiles.hotness(ino).is_write_hot() {
+                self.state.lock().passed_over = true;
+                continue;
+            }
             let Some(pages) = pass_by(fs, ino, coming(fs, ino, window))? else { continue };
             if !pages.is_empty() {
                 return Ok(Some(Move { ino, pages, paid: false }));
             }
         }
+        Ok(None)
     }
 }
 
@@ -235,7 +255,7 @@ fn pass_by<T>(fs: &FileOps, ino: Ino, result: Result<T>) -> Result<Option<T>> {
 fn coming(fs: &FileOps, ino: Ino, window: u64) -> Result<VecDeque<u64>> {
     let inode = fs.inode(ino)?;
     let is_read_in_order = fs.profiles.is_read_in_order(ino);
-    if fs.profiles.hotness(ino).is_write_hot() || !(is_read_in_order || inode.pages() >= LARGE) {
+    if !is_read_in_order && inode.pages() < LARGE {
         return Ok(VecDeque::new());
     }
     let lies = Lies::of(fs, &inode, pages_of(fs, window))?;

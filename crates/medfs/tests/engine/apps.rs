@@ -62,6 +62,21 @@ fn the_bytes_that_wait_are_bounded_for_each_app() {
 }
 
 #[test]
+fn an_fsync_of_what_is_durable_is_not_put_off() {
+    for options in [",apps=top,durability_fsyncs=2", ",durability_fsyncs=2"] {
+        let (v, _, _) = opened(blank_delta(64), options);
+        let [a, _] = folders(&v, ["a", "b"]);
+        let told = || (v.stats().apps, v.stats().adaptive);
+        let before = told();
+        (0..9).for_each(|_| v.fsync(a, false).unwrap());
+        assert_eq!(told(), before, "{options}");
+        write(&v, a, 0, &[2; PAGE]);
+        v.fsync(a, false).unwrap();
+        assert_eq!(v.stats().adaptive.unwrap().fsyncs_waiting, 1, "{options}");
+    }
+}
+
+#[test]
 fn fsyncs_that_wait_are_bounded_for_each_app() {
     let (v, device, _) = opened(blank_delta(64), ",apps=top,durability_fsyncs=2");
     let [a, b] = folders(&v, ["a", "b"]);
