@@ -379,10 +379,10 @@ mod tests {
     #[test]
     fn so_many_fsyncs_may_be_lost_and_no_more() {
         let policy = within(30, 1 << 20, Some(2));
-        let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough, 0)).collect();
+        let plans: Vec<SyncPlan> = (0..3).map(|_| policy.on_fsync(FILE, Room::Enough, 4096)).collect();
         assert_eq!(plans, [SyncPlan::Later, SyncPlan::Later, SyncPlan::Now]);
         policy.checkpointed(second(129));
-        assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Later);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 4096), SyncPlan::Later);
         let stats = policy.stats(second(1), 0).unwrap();
         assert_eq!((stats.fsyncs_waiting, stats.fsyncs_deferred, stats.commits_by_fsyncs), (1, 3, 1));
     }
@@ -407,7 +407,7 @@ mod tests {
         assert!(!policy.on_change(second(1), dirty(63)) && policy.on_change(second(1), dirty(64)));
         policy.checkpointing(second(1), 1 << 12);
         policy.checkpointed(second(3));
-        assert_eq!(policy.on_fsync(FILE, Room::Enough, 0), SyncPlan::Now);
+        assert_eq!(policy.on_fsync(FILE, Room::Enough, 4096), SyncPlan::Now);
         assert!(policy.on_change(second(3), dirty(1)) && !policy.on_change(second(3), dirty(0)));
         let stats = policy.stats(second(3), 0).unwrap();
         assert_eq!((stats.commits_by_holdup, stats.holdup_bytes), (3, Some(0)));

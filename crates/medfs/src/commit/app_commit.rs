@@ -103,3 +103,38 @@ impl Commit {
             && !self.since.renamed_files.lock().contains(&inode.ino)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alone::{commit_on, device, new};
+    use crate::content::file::WriteTimes;
+    use std::time::Duration;
+
+    /// Who has taken what changed and has not counted it keeps commits waiting: they would leave that out.
+    #[test]
+    fn commits_wait_for_who_counts() {
+        let on = commit_on(&device(), "durability=adaptive,survivor=off,apps=top").unwrap();
+        let folder = on.create(on.geo.root_ino, b"a", &new(FileKind::Directory)).unwrap().ino;
+        let files = [b"f", b"g"].map(|name| on.create(folder, name, &new(FileKind::Regular)).unwrap().ino);
+        let write = |byte: u8| {
+            let written = files.map(|f| on.write(f, 0, &[byte; 4096], WriteTimes::Now).unwrap());
+            assert_eq!(written, [4096; 2]);
+        };
+        let waits = |commit: &(dyn Fn() -> bool + Sync)| {
+            let counting = on.apps.as_ref().expect("the volume has several").counting();
+            std::thread::scope(|scope| {
+                let committed = scope.spawn(commit);
+                std::thread::sleep(Duration::from_millis(100));
+                let is_early = committed.is_finished();
+                drop(counting);
+                committed.join().expect("no panic") && !is_early
+            })
+        };
+        write(1);
+        on.write_back_all().unwrap();
+        assert!(waits(&|| on.checkpoint_now().is_ok()), "a checkpoint");
+        write(2);
+        assert!(waits(&|| on.commit_app(on.app_of(files[0])).unwrap()), "a commit of the app");
+    }
+}
