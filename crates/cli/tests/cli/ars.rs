@@ -91,7 +91,15 @@ fn what_is_no_tree_and_what_has_no_writes_is_said() {
 }
 
 /// Unmounts at the end, whatever happened.
-pub(crate) struct Mounted(pub(crate) PathBuf);
+pub(crate) struct Mounted(PathBuf);
+
+/// The volume of a scratch directory, mounted at `mnt` in it, and what the mount said.
+pub(crate) fn mounted(s: &Scratch, options: &str) -> (Mounted, String) {
+    let mounted = Mounted(s.path("mnt"));
+    fs::create_dir(&mounted.0).unwrap();
+    let mount = medfs().args(["mount", "-o", options]).args([&s.image(), &mounted.0]).assert().success();
+    (mounted, String::from_utf8(mount.get_output().stderr.clone()).unwrap())
+}
 
 impl Drop for Mounted {
     fn drop(&mut self) {
@@ -106,9 +114,7 @@ fn a_file_of_a_mount_is_explained() {
     }
     let s = Scratch::with_volume("256M");
     let (dir, image) = (s.path("mnt"), s.image());
-    fs::create_dir(&dir).unwrap();
-    let mounted = Mounted(dir.clone());
-    medfs().args(["mount", "-o", "placement=reserve,delta=off"]).args([&image, &dir]).assert().success();
+    let (mounted, _) = mounted(&s, "placement=reserve,delta=off");
     let path = dir.join("scattered");
     let file = File::create(&path).unwrap();
     for n in 0..256u64 {
@@ -191,9 +197,7 @@ fn the_tree_of_a_mount_is_trained_on_what_was_written_there() {
     }
     let s = Scratch::with_volume("256M");
     let (dir, image) = (s.path("mnt"), s.image());
-    fs::create_dir(&dir).unwrap();
-    let mounted = Mounted(dir.clone());
-    medfs().args(["mount", "-o", "placement=reserve,delta=off"]).args([&image, &dir]).assert().success();
+    let (mounted, _) = mounted(&s, "placement=reserve,delta=off");
     let few = output(&["ars", "retrain"], &[&dir]);
     for n in 0..40u64 {
         let file = File::create(dir.join(format!("{n}.bin"))).unwrap();

@@ -1,6 +1,6 @@
 //! `medfs durability`: folders and files say whether their fsyncs may be put off.
 
-use crate::ars::Mounted;
+use crate::ars::mounted;
 use crate::common::{Scratch, can_mount, error, medfs, output};
 use std::fs;
 
@@ -11,11 +11,7 @@ fn folders_and_files_say_whether_their_fsyncs_wait() {
     }
     let s = Scratch::with_volume("128M");
     let (dir, image) = (s.path("mnt"), s.image());
-    fs::create_dir(&dir).unwrap();
-    let mounted = Mounted(dir.clone());
-    let options = "durability=adaptive,survivor=off,apps=top,durability_age=600s";
-    let notice = medfs().args(["mount", "-o", options]).args([&image, &dir]).assert().success();
-    let notice = String::from_utf8(notice.get_output().stderr.clone()).unwrap();
+    let (mounted, notice) = mounted(&s, "durability=adaptive,survivor=off,apps=top,durability_age=600s");
     let (folder, other) = (dir.join("folder"), dir.join("other"));
     fs::create_dir(&folder).unwrap();
     fs::write(&other, "x").unwrap();
