@@ -31,6 +31,11 @@ impl Block {
         Self::new_box_zeroed().expect("allocation of 4 KiB")
     }
 
+    /// A copy of the block on the heap, whose memory is written once.
+    pub fn boxed_copy(&self) -> Box<Block> {
+        Box::write(Box::new_uninit(), self.clone())
+    }
+
     /// The block seen as an on-disk structure of exactly 4096 bytes.
     pub fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> &T {
         const { assert!(size_of::<T>() == BLOCK_SIZE) };

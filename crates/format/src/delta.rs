@@ -334,13 +334,12 @@ pub fn fill_zone(zone: &mut [u8], records: &[Record<'_>]) -> bool {
 }
 
 fn write_records(area: &mut [u8], records: &[Record<'_>]) {
-    let mut bytes = vec![0; area.len()];
-    let mut at = 0;
+    let mut rest = area;
     for record in records {
-        record.write(&mut bytes[at..]);
-        at += record.size();
+        record.write(rest);
+        rest = &mut rest[record.size()..];
     }
-    area.copy_from_slice(&bytes);
+    rest.fill(0);
 }
 
 /// Bytes that so many notes take behind a zone's records.
@@ -396,8 +395,11 @@ pub fn set_compact(zone: &mut [u8], compact: bool, first: u32) {
 
 /// A new compact page with these records, which must fit [`COMPACT_ROOM`].
 pub fn compact_page(ino: Ino, sequence: u32, records: &[Record<'_>]) -> Block {
-    let sum = crc::f2fs(&filled(ino, sequence, 0, records).0);
-    filled(ino, sequence, (sum ^ (sum >> 16)) as u16, records)
+    let mut block = filled(ino, sequence, 0, records);
+    let sum = crc::f2fs(&block.0);
+    let header = RawCompactHeader { mark: ((sum ^ (sum >> 16)) as u16).into(), ..compact_header(&block) };
+    set_compact_header(&mut block, header);
+    block
 }
 
 /// A compact page with other records, which must fit, and the same [number](compact_id).
@@ -414,7 +416,7 @@ fn filled(ino: Ino, sequence: u32, mark: u16, records: &[Record<'_>]) -> Block {
     let used: usize = records.iter().map(Record::size).sum();
     let mut block = Block::ZERO;
     write_records(&mut block.0[COMPACT_HEADER_SIZE..], records);
-    let mut header = RawCompactHeader {
+    let header = RawCompactHeader {
         magic: COMPACT_MAGIC.into(),
         ino: ino.into(),
         sequence: sequence.into(),
@@ -422,10 +424,16 @@ fn filled(ino: Ino, sequence: u32, mark: u16, records: &[Record<'_>]) -> Block {
         mark: mark.into(),
         checksum: 0.into(),
     };
+    set_compact_header(&mut block, header);
+    block
+}
+
+/// Puts a header before the records of a compact page, with the checksum of both.
+fn set_compact_header(block: &mut Block, mut header: RawCompactHeader) {
+    header.checksum = 0.into();
     block.0[..COMPACT_HEADER_SIZE].copy_from_slice(header.as_bytes());
     header.checksum = crc::f2fs(&block.0).into();
     block.0[..COMPACT_HEADER_SIZE].copy_from_slice(header.as_bytes());
-    block
 }
 
 /// Sequence number and records of a compact page of a file, after a check of all of it.

@@ -196,14 +196,16 @@ impl RollForwardLog {
             return Ok(None);
         };
         let data_durable = tree.io.is_durable(pages.mark);
-        let mut others: Vec<NodeSnapshot> = due.nodes.clone();
-        let (page, block) = others.remove(last);
-        if !others.is_empty() {
+        let (page, block) = due.nodes[last].clone();
+        let alone = due.nodes.len() == 1;
+        if !alone {
+            let mut others = due.nodes.clone();
+            others.remove(last);
             let _chain = tree.chain.lock();
             tree.write_in_order(&others, NodeMarks::default())?;
             tree.space.wrote_in_chain(others.len(), 0);
         }
-        let in_order = *times_only || (others.is_empty() && data_durable);
+        let in_order = *times_only || (alone && data_durable);
         let before = match self.flush.before_last_node(|| tree.deltas().has_deltas(inode)) && !in_order {
             false => Before::Together,
             true if may_seal(tree, inode) => Before::Sealed,

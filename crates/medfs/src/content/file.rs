@@ -125,10 +125,8 @@ impl Content {
             let atime = time(r.i_atime.get(), r.i_atime_nsec.get());
             let mtime = time(r.i_mtime.get(), r.i_mtime_nsec.get());
             let ctime = time(r.i_ctime.get(), r.i_ctime_nsec.get());
-            self.opts.atime == Atime::Strictatime
-                || atime <= mtime
-                || atime <= ctime
-                || now.secs - atime.secs >= 24 * 60 * 60
+            let is_old = || atime <= mtime || atime <= ctime || now.secs - atime.secs >= 24 * 60 * 60;
+            atime != now && (self.opts.atime == Atime::Strictatime || is_old())
         });
         if due && let Ok(_op) = self.op() {
             let _state = inode.lock.write();

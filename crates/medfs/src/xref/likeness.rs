@@ -27,6 +27,13 @@ const MOST_DIRTY: usize = 64;
 const SELDOM: u32 = 16;
 /// Most credit that a file has.
 const CREDIT: u32 = 64;
+/// Where few pages are written in one go: pages of a file that are looked at, and none is like another, before
+/// the file is looked at now and then.
+const LOOKED_AT_IN_VAIN: u32 = 256;
+/// Of so many pages of such a file ...
+const NOW_AND_THEN: u32 = 512;
+/// ... so many are looked at, one after the other: those that look like each other are written soon after each other.
+const AT_A_TIME: u32 = 64;
 
 /// How many more pages of a file may be tried in vain.
 struct Credit {
@@ -53,8 +60,27 @@ impl Credit {
     }
 }
 
+/// Whether looking at the pages of a file pays.
+#[derive(Default)]
+struct Looks {
+    in_vain: AtomicU32,
+}
+
+impl Looks {
+    /// Whether the next page is looked at, which is then one in vain until something was found.
+    fn next(&self) -> bool {
+        let before = self.in_vain.fetch_add(1, Ordering::Relaxed);
+        before < LOOKED_AT_IN_VAIN || (before - LOOKED_AT_IN_VAIN) % NOW_AND_THEN >= NOW_AND_THEN - AT_A_TIME
+    }
+
+    fn found(&self) {
+        self.in_vain.store(0, Ordering::Relaxed);
+    }
+}
+
 /// What is remembered of a file: how trying went, and how the page looks that was looked at last.
 struct Tried {
+    looks: Looks,
     /// Where few pages are written in one go: blocks compared in vain.
     few: Credit,
     /// Where many are: pages looked at in vain.
@@ -64,7 +90,8 @@ struct Tried {
 
 impl Default for Tried {
     fn default() -> Tried {
-        Tried { few: Credit::of(SELDOM), many: Credit::of(0), last: Mutex::default() }
+        let (few, many) = (Credit::of(SELDOM), Credit::of(0));
+        Tried { looks: Looks::default(), few, many, last: Mutex::default() }
     }
 }
 
@@ -88,7 +115,7 @@ impl Xref {
         }
         let tried = inode.memory.of::<Tried>();
         let many = state.pages.dirty_len() > MOST_DIRTY;
-        if many && !tried.many.begin() {
+        if !(if many { tried.many.begin() } else { tried.looks.next() }) {
             return Ok(None);
         }
         let sketch = Sketch::of(&page.0);
@@ -101,6 +128,7 @@ impl Xref {
         let best = self.best_of(inode, state, (index, page), &likely, most)?;
         credit.end(best.is_some());
         let Some(record) = best else { return Ok(None) };
+        tried.looks.found();
         let claimed =
             self.can_be_listed_for_own(inode.ino) && self.refs.claim(inode.ino, index, record.sources());
         Ok(claimed.then_some(record))
@@ -130,10 +158,11 @@ impl Xref {
             return;
         }
         let (Some(page), Ok(index)) = (state.pages.get(index), u32::try_from(index)) else { return };
-        let last = inode.memory.of::<Tried>().last.lock().take().filter(|&(of, _)| of == index);
+        let tried = inode.memory.of::<Tried>();
+        let last = tried.last.lock().take().filter(|&(of, _)| of == index);
         let sketch = match last {
             Some((_, sketch)) => sketch,
-            None if state.pages.dirty_len() > MOST_DIRTY => return,
+            None if state.pages.dirty_len() > MOST_DIRTY || !tried.looks.next() => return,
             None => Sketch::of(&page.0),
         };
         self.likeness.note(inode.ino, index, &sketch);
@@ -188,5 +217,16 @@ mod tests {
         assert_eq!(tries(SELDOM), SELDOM, "what is found pays for the next ones");
         (0..9).for_each(|_| credit.end(true));
         assert_eq!(tries(CREDIT + SELDOM), CREDIT + 1);
+    }
+    #[test]
+    fn pages_of_a_file_in_which_nothing_is_alike_are_looked_at_in_runs_now_and_then() {
+        let looks = Looks::default();
+        let looked_at = |pages| (0..pages).filter(|_| looks.next()).count() as u32;
+        assert_eq!(looked_at(LOOKED_AT_IN_VAIN), LOOKED_AT_IN_VAIN);
+        assert_eq!(looked_at(NOW_AND_THEN - AT_A_TIME), 0);
+        assert_eq!(looked_at(AT_A_TIME), AT_A_TIME, "one after the other");
+        assert_eq!(looked_at(10 * NOW_AND_THEN), 10 * AT_A_TIME);
+        looks.found();
+        assert_eq!(looked_at(LOOKED_AT_IN_VAIN), LOOKED_AT_IN_VAIN);
     }
 }

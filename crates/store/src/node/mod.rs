@@ -332,17 +332,16 @@ impl Nodes {
     /// at least `least`, with the content to write; they count as clean from now on. The pages returned must
     /// be kept until the NAT knows their new place.
     pub fn take_dirty_of(&self, ino: Ino, least: Dirty) -> Vec<(Arc<NodePage>, Arc<Block>)> {
+        let take = |page: &Arc<NodePage>| {
+            let block = page.write(|data| (data.due() >= least).then(|| data.take()))?;
+            Some((page.clone(), block))
+        };
         let mut dirty = self.dirty.lock();
-        let pages: Vec<Arc<NodePage>> =
-            dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, p)| p.clone()).collect();
-        let mut taken = Vec::new();
-        for page in pages.into_iter().filter(|p| recoverable(p)) {
-            let block = page.write(|data| (data.due() >= least).then(|| data.take()));
-            if let Some(block) = block {
-                dirty.remove(&(page.ino, page.nid));
-                self.changes.nodes(ino, -1);
-                taken.push((page, block));
-            }
+        let of_inode = dirty.range((ino, 0)..=(ino, Nid::MAX)).map(|(_, page)| page);
+        let taken: Vec<_> = of_inode.filter(|page| recoverable(page)).filter_map(take).collect();
+        for (page, _) in &taken {
+            dirty.remove(&(page.ino, page.nid));
+            self.changes.nodes(ino, -1);
         }
         taken
     }

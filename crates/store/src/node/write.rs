@@ -62,11 +62,9 @@ impl Store {
     ) -> Result<()> {
         let before = placed.len();
         self.nodes.note_placed();
-        let outcome = nodes.iter().try_for_each(|(page, content)| {
-            let mut block = Block::boxed();
-            block.0.copy_from_slice(&content.0);
-            self.place_node(page, block, marks, placed)
-        });
+        let outcome = nodes
+            .iter()
+            .try_for_each(|(page, content)| self.place_node(page, content.boxed_copy(), marks, placed));
         self.space.wrote((placed.len() - before) as u64);
         outcome
     }
