@@ -148,6 +148,7 @@ fn a_file_with_a_name_is_no_orphan_whatever_the_list_says() {
     let mut content = vec![0; 9000];
     assert_eq!(v.read(ino, 0, &mut content).expect("read"), 9000);
     assert!(content.iter().all(|&byte| byte == 7));
+    v.setxattr(ino, b"user.a", b"changed", XattrMode::Set).expect("it can be written");
     v.release(ino, 1);
     v.close().expect("close");
     drop(v);
