@@ -154,8 +154,7 @@ fn instructions(args: [usize; 3]) -> u64 {
         .output()
         .unwrap_or_else(|e| panic!("valgrind cannot run: {e}; Debian's package is valgrind"));
     let said = String::from_utf8_lossy(&run.stderr);
-    let counted =
-        said.lines().find_map(|line| line.split_once("I refs:")).unwrap_or_else(|| panic!("{said}"));
+    let counted = said.lines().find_map(|line| line.split_once("refs:")).unwrap_or_else(|| panic!("{said}"));
     counted.1.trim().replace(',', "").parse().unwrap_or_else(|_| panic!("{said}"))
 }
 

@@ -127,7 +127,8 @@ impl CommitSink for InMemory {
 fn committed(file: &StagedFile<'_>) -> CommittedFile {
     let inode = file.inode;
     let state = inode.lock.read();
-    let page = |&index: &u64| Some((index, state.pages.get(index)?.clone()));
+    let page = |index| Some((index, state.pages.get(index)?.clone()));
+    let pages = file.dirty_pages(&state);
     let Attributes { size, mode, owner, mtime, .. } = inode.raw(Attributes::of);
     CommittedFile {
         ino: inode.ino,
@@ -136,6 +137,6 @@ fn committed(file: &StagedFile<'_>) -> CommittedFile {
         owner,
         size,
         mtime: (mtime.secs, mtime.nanos),
-        pages: file.pages.iter().filter(|&&index| index < inode.pages()).filter_map(page).collect(),
+        pages: pages.into_iter().filter(|&index| index < inode.pages()).filter_map(page).collect(),
     }
 }

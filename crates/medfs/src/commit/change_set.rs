@@ -64,9 +64,9 @@ pub(crate) struct StagedFile<'a> {
     pub(crate) inode: &'a Arc<Inode>,
     pub(crate) purpose: Purpose,
     pub(super) naming: Naming,
-    /// Which of its pages are dirty. None of what is no regular file: a checkpoint alone writes these. What they
-    /// are is settled when they are placed, and their version is closed.
-    pub(crate) pages: Vec<u64>,
+    /// Whether pages of it are dirty. Which, and what they are, is settled when they are placed, and their version is
+    /// closed.
+    pub(super) pages_dirty: bool,
     pub(super) regular: bool,
     /// Whether anything of it is to be written, as far as is known before its pages are placed.
     pub(super) dirty: bool,
@@ -100,15 +100,20 @@ impl<'a> StagedFile<'a> {
         change(&mut state)?;
         let regular = inode.kind() == FileKind::Regular;
         let nodes_due = tree.nodes.dirtiness_of(inode.ino) >= purpose.least_to_write();
-        let dirty = nodes_due || state.pages.any_dirty();
-        let pages = match regular {
-            true => state.pages.dirty(..).map(|(index, _)| index).collect(),
-            false => Vec::new(),
-        };
-        Ok(StagedFile { inode, purpose, naming, pages, regular, dirty, nodes_due, refused: None })
+        let pages_dirty = state.pages.any_dirty();
+        let dirty = nodes_due || pages_dirty;
+        Ok(StagedFile { inode, purpose, naming, pages_dirty, regular, dirty, nodes_due, refused: None })
     }
 
-    /// Gives the staged pages their blocks and writes them. `take` runs in the moment in which they are placed
+    /// Its dirty pages. None of what is no regular file: a checkpoint alone writes these.
+    pub(crate) fn dirty_pages(&self, state: &InodeState) -> Vec<u64> {
+        match self.regular {
+            true => state.pages.dirty(..).map(|(index, _)| index).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Gives its dirty pages their blocks and writes them. `take` runs in the moment in which they are placed
     /// and their version is closed: it is told whether all of them are, and the version's attributes.
     pub(crate) fn write_pages<T>(
         &self,
@@ -116,14 +121,15 @@ impl<'a> StagedFile<'a> {
         take: impl FnOnce(bool, Option<&Attributes>) -> T,
     ) -> (WrittenPages, T) {
         let mut state = self.inode.lock.write();
-        let placing = self.place_pages(tree, &mut state, &self.pages);
+        let pages = self.dirty_pages(&state);
+        let placing = self.place_pages(tree, &mut state, &pages);
         let closed = placing.version.and_then(|version| state.pages.attributes(version));
         let taken = take(placing.outcome.is_ok() && placing.blocked.is_empty(), closed);
         drop(state);
         (self.write_placed(tree, placing), taken)
     }
 
-    /// Gives some of the staged pages their blocks, and closes their version: [`StagedFile::write_placed`] writes them.
+    /// Gives some of its dirty pages their blocks, and closes their version: [`StagedFile::write_placed`] writes them.
     pub(super) fn place_pages(&self, tree: &Tree, state: &mut InodeState, pages: &[u64]) -> Placing {
         let placing = tree.place_pages(self.inode, state, pages, self.purpose, &tree.xref);
         // Pages of an atomic write that are placed must not become durable without the others.

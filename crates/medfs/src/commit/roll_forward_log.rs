@@ -236,7 +236,7 @@ impl RollForwardLog {
 
 /// Whether nothing may be overwritten that the file needed until now: otherwise a flush has to come first.
 fn gives_nothing_up(tree: &Tree, file: &OnItsWay<'_, '_>) -> bool {
-    let same_pages = file.file.pages.is_empty() || !tree.deltas().has_deltas(file.file.inode);
+    let same_pages = !file.file.pages_dirty || !tree.deltas().has_deltas(file.file.inode);
     file.taken.due.gone.is_empty() && same_pages
 }
 

@@ -10,7 +10,7 @@ use medfs_format::{Block, BlockAddr, Ino};
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Pages of a file that records hold.
 pub(crate) type Pages = BTreeMap<u64, Option<Arc<Block>>>;
@@ -20,6 +20,8 @@ pub(crate) type Pages = BTreeMap<u64, Option<Arc<Block>>>;
 pub(crate) struct InNvram {
     /// Whether there is any record that a checkpoint has not made void.
     any: AtomicBool,
+    /// Checkpoints that made records void.
+    epoch: AtomicU64,
     bases: Mutex<HashSet<BlockAddr>>,
     files: Mutex<Files>,
 }
@@ -54,6 +56,11 @@ impl InNvram {
     /// Whether a checkpoint would make records void.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
+    }
+
+    /// How many checkpoints have made records void.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Whether a record starts from a block.
@@ -92,6 +99,7 @@ impl InNvram {
     /// A checkpoint made all records void.
     pub(super) fn committed(&self) {
         self.any.store(false, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
         self.bases.lock().clear();
         *self.files.lock() = Files::default();
     }

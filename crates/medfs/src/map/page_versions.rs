@@ -22,7 +22,9 @@
 //! 4. The attributes of a closed version are those of the nodes that are taken with it.
 //! 5. Every page of a draft has a reservation: in the file where it was a hole, and beside the file's own
 //!    blocks otherwise. A draft shows no page of the file from its `kept` bytes on.
-//! 6. The cache counts all pages here as dirty, copies and drafts too ([`PageVersions::held`]): `cache=`
+//! 6. A file that is [watched](PageVersions::watch) knows every page that became dirty, changed or is dirty no more
+//!    since then.
+//! 7. The cache counts all pages here as dirty, copies and drafts too ([`PageVersions::held`]): `cache=`
 //!    bounds them.
 //!
 //! Locks: the inode's (6), shared to look and exclusive to change.
@@ -30,7 +32,7 @@
 use crate::types::Timestamp;
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -130,7 +132,19 @@ pub(crate) struct PageVersions {
     /// The open version.
     now: VersionId,
     draft: Option<Draft>,
+    watched: Option<Watched>,
 }
+
+/// Pages that are not what they were when a record in NVRAM was made of their file.
+#[derive(Debug)]
+struct Watched {
+    /// The checkpoints before it, as the caller counts them.
+    epoch: u64,
+    touched: BTreeSet<u64>,
+}
+
+/// Pages that are remembered of a watched file: with more, all of its dirty pages are looked at.
+const MOST_TOUCHED: usize = 4096;
 
 /// The open version: the file's dirty pages.
 impl PageVersions {
@@ -160,6 +174,7 @@ impl PageVersions {
     /// A dirty page, to be changed.
     pub(crate) fn change(&mut self, index: u64) -> Option<&mut Block> {
         self.keep_copy(index);
+        self.touch(index);
         let page = self.open.get_mut(&index)?;
         page.since = self.now;
         Some(Arc::make_mut(&mut page.content))
@@ -168,17 +183,20 @@ impl PageVersions {
     /// Makes a page dirty, or another one of a dirty page.
     pub(crate) fn insert(&mut self, index: u64, content: Arc<Block>) {
         self.keep_copy(index);
+        self.touch(index);
         self.open.insert(index, Page { content, since: self.now });
     }
 
     /// Takes a page away that is cut off: closed versions keep it.
     pub(crate) fn cut(&mut self, index: u64) {
         self.keep_copy(index);
+        self.touch(index);
         self.open.remove(&index);
     }
 
     /// A page is on the volume as the open version has it: every version that sees it finds it there.
     pub(crate) fn clean(&mut self, index: u64) {
+        self.touch(index);
         self.open.remove(&index);
     }
 
@@ -187,6 +205,32 @@ impl PageVersions {
         let (Some(page), Some(last)) = (self.open.get(&index), self.closed.back()) else { return };
         if page.since <= last.id {
             self.copies.insert((index, page.since), Copy { content: page.content.clone(), until: last.id });
+        }
+    }
+}
+
+/// What changed since a record.
+impl PageVersions {
+    /// From now on pages are noted that become dirty, change or are dirty no more; `still` are some already.
+    pub(crate) fn watch(&mut self, epoch: u64, still: BTreeSet<u64>) {
+        self.watched = (still.len() <= MOST_TOUCHED).then_some(Watched { epoch, touched: still });
+    }
+
+    /// It is not known any more which pages a record has as they are.
+    pub(crate) fn unwatch(&mut self) {
+        self.watched = None;
+    }
+
+    /// The pages that were noted, if the file has been watched since after the last checkpoint.
+    pub(crate) fn touched(&self, epoch: u64) -> Option<&BTreeSet<u64>> {
+        self.watched.as_ref().filter(|watched| watched.epoch == epoch).map(|watched| &watched.touched)
+    }
+
+    fn touch(&mut self, index: u64) {
+        let Some(watched) = &mut self.watched else { return };
+        watched.touched.insert(index);
+        if watched.touched.len() > MOST_TOUCHED {
+            self.watched = None;
         }
     }
 }
@@ -385,5 +429,33 @@ mod tests {
             closed.iter().for_each(|(version, ..)| pages.drop_version(*version));
             assert_eq!(pages.held(), open.len(), "no copy is left");
         }
+    }
+    #[test]
+    fn a_watched_file_knows_each_page_that_is_not_what_it_was() {
+        let mut rng = ChaCha8Rng::seed_from_u64(16);
+        let mut pages = PageVersions::default();
+        (0..40).for_each(|index| pages.insert(index, page(0)));
+        for epoch in 1..200 {
+            assert_eq!(pages.touched(epoch), None, "it is not watched since the last checkpoint");
+            pages.watch(epoch, BTreeSet::new());
+            let before: BTreeMap<u64, Arc<Block>> = pages.dirty(..).map(|(i, p)| (i, p.clone())).collect();
+            for _ in 0..rng.random_range(0..20) {
+                let index = rng.random_range(0..60);
+                match rng.random_range(0..5) {
+                    0 => pages.insert(index, page(1)),
+                    1 => pages.cut(index),
+                    2 => pages.clean(index),
+                    _ => drop(pages.change(index).map(|page| page.0[1] = 1)),
+                }
+            }
+            let touched = pages.touched(epoch).unwrap();
+            let same = |index: u64| match (before.get(&index), pages.get(index)) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (before, now) => before.is_none() && now.is_none(),
+            };
+            assert!((0..60).all(|index| same(index) || touched.contains(&index)));
+        }
+        (0..=MOST_TOUCHED as u64).for_each(|index| pages.insert(index, page(1)));
+        assert_eq!(pages.touched(199), None, "too many to remember");
     }
 }

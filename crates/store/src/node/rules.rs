@@ -57,8 +57,7 @@ impl NodeRules {
         if (is.nid.get(), is.ino.get()) != (was.nid.get(), was.ino.get()) {
             return None;
         }
-        let mut image = Block::boxed();
-        image.0.copy_from_slice(&block.0);
+        let mut image = block.boxed_copy();
         if is_inode(&image) {
             image.view_mut::<RawInode>().keep_seal_of(base.view());
         }
@@ -69,8 +68,7 @@ impl NodeRules {
 
     /// The same of a node that no block has yet.
     pub fn image_of_new(&self, block: &Block, notes: &[RawNote]) -> Box<Block> {
-        let mut image = Block::boxed();
-        image.0.copy_from_slice(&block.0);
+        let mut image = block.boxed_copy();
         self.finish_image(&mut image, notes);
         image
     }

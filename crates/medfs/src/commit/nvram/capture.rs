@@ -88,6 +88,17 @@ struct Fresh {
     new: bool,
 }
 
+impl Fresh {
+    /// A dirty page, unless the last record has it as it is.
+    fn of((index, page): (u64, &Arc<Block>), held: &Pages) -> Option<Fresh> {
+        let before = held.get(&index);
+        let new = before.is_none();
+        let before = before.cloned().flatten();
+        let is_held = before.as_ref().is_some_and(|before| Arc::ptr_eq(before, page));
+        (!is_held).then(|| Fresh { index, content: page.clone(), before, new })
+    }
+}
+
 /// See the module.
 pub(super) struct Capture<'s> {
     file: &'s StagedFile<'s>,
@@ -198,20 +209,19 @@ impl<'s> Capture<'s> {
         if in_the_way(on.tree, self.file).is_some() {
             return Err(Left::Kind);
         }
-        let fresh = on.tree.since.in_nvram.of(inode.ino, |held| {
-            self.revoked = held.keys().filter(|index| !state.pages.is_dirty(**index)).copied().collect();
-            let is_held = |index: &u64, page: &Arc<Block>| {
-                held.get(index).and_then(Option::as_ref).is_some_and(|held| Arc::ptr_eq(held, page))
-            };
-            let fresh = state.pages.dirty(..).filter(|(index, page)| !is_held(index, page));
-            let with_older = fresh.map(|(index, page)| Fresh {
-                index,
-                content: page.clone(),
-                before: held.get(&index).cloned().flatten(),
-                new: !held.contains_key(&index),
-            });
-            with_older.collect()
+        let journal = &on.tree.since.in_nvram;
+        let fresh = journal.of(inode.ino, |held| match state.pages.touched(journal.epoch()) {
+            Some(touched) => {
+                self.revoked = touched.iter().filter(|index| held.contains_key(index)).copied().collect();
+                let dirty = |&index: &u64| Some((index, state.pages.get(index)?));
+                touched.iter().filter_map(dirty).filter_map(|page| Fresh::of(page, held)).collect()
+            }
+            None => {
+                self.revoked = held.keys().copied().collect();
+                state.pages.dirty(..).filter_map(|page| Fresh::of(page, held)).collect()
+            }
         });
+        self.revoked.retain(|&index| !state.pages.is_dirty(index));
         self.take_fresh(on, state, fresh)
     }
 
@@ -392,6 +402,7 @@ impl<'s> Capture<'s> {
                 held.insert(index, dirty.then(|| content.clone()));
             }
             self.revoked.iter().for_each(|index| drop(held.remove(index)));
+            watch(&mut state, on.tree.since.in_nvram.epoch(), held);
         });
         for page in &self.pages {
             if let Err(error) = note_recorded(on.tree, inode, &state, page.index.into()) {
@@ -403,10 +414,28 @@ impl<'s> Capture<'s> {
 
     /// No record has it.
     pub(super) fn give_back(self, on: &Recorder<'_>) {
+        self.file.inode.lock.write().pages.unwatch();
         let Due { nodes, left_out, gone } = self.due;
         nodes.iter().map(|(page, _)| page).chain(&left_out.nodes).for_each(|page| on.tree.nodes.mark(page));
         on.tree.refs.give_back(gone);
     }
+}
+
+/// From now on a file knows which of its pages records do not have as they are: at first those that changed while the
+/// last one was made.
+fn watch(state: &mut InodeState, epoch: u64, held: &Pages) {
+    let differs = |index: &u64| match state.pages.get(*index) {
+        Some(content) => !held.get(index).and_then(Option::as_ref).is_some_and(|h| Arc::ptr_eq(h, content)),
+        None => held.contains_key(index),
+    };
+    let still = match state.pages.touched(epoch) {
+        Some(touched) => touched.iter().copied().filter(differs).collect(),
+        None => {
+            let dirty = state.pages.dirty(..).map(|(index, _)| index);
+            dirty.chain(held.keys().copied()).filter(differs).collect()
+        }
+    };
+    state.pages.watch(epoch, still);
 }
 
 impl Recorder<'_> {
