@@ -1,5 +1,5 @@
-//! A volume, with a memory as NVRAM or without, counted, for an experiment of Delta Journaling. Where the experiment has
-//! times of a device, the volume lies on a model of it.
+//! A volume, with a memory as NVRAM or without, counted, for an experiment of Delta Journaling. Where the experiment
+//! has times of a device, the volume lies on a model of it.
 
 use crate::backend::Target;
 use crate::backend::volume::VolumeTarget;

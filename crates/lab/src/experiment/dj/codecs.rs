@@ -173,12 +173,12 @@ struct Set {
 
 fn sets(lab: &Lab<'_>) -> Result<Vec<Set>> {
     let runs = lab.spec.numbers("runs")?[0] as usize;
-    let kinds = [("inverted", Bytes::Inverted { runs }), ("random", Bytes::Random)];
+    let kinds = [("inverted", "inv", Bytes::Inverted { runs }), ("any", "any", Bytes::Random)];
     let mut sets = Vec::new();
-    for (kind, bytes) in kinds {
-        for &percent in lab.spec.numbers(kind)? {
-            let (label, pairs) = (format!("{percent}% {kind}"), synthetic(lab, percent / 100.0, bytes));
-            sets.push(Set { label, group: kind.into(), pairs });
+    for (name, short, bytes) in kinds {
+        for &percent in lab.spec.numbers(name)? {
+            let (label, pairs) = (format!("{percent}% {short}"), synthetic(lab, percent / 100.0, bytes));
+            sets.push(Set { label, group: short.into(), pairs });
         }
     }
     for name in &lab.spec.workloads {
@@ -189,7 +189,7 @@ fn sets(lab: &Lab<'_>) -> Result<Vec<Set>> {
 }
 
 /// The size of each set of pages by each codec, and the time of each group of sets.
-pub(in crate::experiment) fn codecs(lab: &Lab<'_>) -> Result<Vec<Row>> {
+pub(in crate::experiment) fn compressed(lab: &Lab<'_>) -> Result<Vec<Row>> {
     lab.begin(1 + lab.spec.workloads.len());
     let (sets, mut subjects) = (sets(lab)?, subjects());
     lab.settings.progress.step("compressing");

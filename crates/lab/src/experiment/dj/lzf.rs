@@ -1,5 +1,5 @@
-//! LZF, written anew: a code whose encoder is a table of the last place of each three bytes. A control byte below 32 says
-//! how many bytes follow as they are; others have a length and a distance of up to 8 KiB.
+//! LZF, written anew: a code whose encoder is a table of the last place of each three bytes. A control byte below 32
+//! says how many bytes follow as they are; others have a length and a distance of up to 8 KiB.
 
 use std::cmp::min;
 

@@ -1,5 +1,5 @@
-//! Delta Journaling's experiments: a model of jbd2 and of the paper's design on it ([`jbd2`]), of ext4 over it ([`ext4`]),
-//! beside volumes with a memory as NVRAM ([`bed`]).
+//! Delta Journaling's experiments: a model of jbd2 and of the paper's design on it ([`jbd2`]), of ext4 over it
+//! ([`ext4`]), beside volumes with a memory as NVRAM ([`bed`]).
 
 mod applications;
 mod bed;
@@ -14,6 +14,6 @@ mod traces;
 
 pub(super) use applications::{differences, journal_writes};
 pub(super) use benchmarks::{against_kernel, postmark, throughput};
-pub(super) use codecs::codecs;
+pub(super) use codecs::compressed;
 pub(super) use overwrites::{synthetic, thresholds};
-pub(super) use sizes::sizes;
+pub(super) use sizes::memories;

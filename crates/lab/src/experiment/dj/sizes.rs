@@ -1,5 +1,5 @@
-//! How large the memory is, and which kind of memory: what workloads write to flash beside memories of 64 KiB to 64 MiB,
-//! and what the writes of the memory cost.
+//! How large the memory is, and which kind of memory: what workloads write to flash beside memories of 64 KiB to
+//! 64 MiB, and what the writes of the memory cost.
 
 use super::bed::{Bed, row};
 use super::benchmarks::Models;
@@ -11,13 +11,13 @@ use crate::scheme::Scheme;
 use crate::workload::Recording;
 use medfs_format::BLOCK_SIZE;
 
-/// Kinds of memory by the number of the file that has their nanoseconds: of what makes a write durable, and of a line of
-/// 64 bytes.
+/// Kinds of memory by the number of the file that has their nanoseconds: of what makes a write durable, and of a line
+/// of 64 bytes.
 const KINDS: [(&str, &str); 4] =
     [("DRAM", "dram_ns"), ("STT-MRAM", "stt_mram_ns"), ("PCM", "pcm_ns"), ("SPI-FRAM", "spi_fram_ns")];
 
 /// Written volume by the size of the memory in KiB, and time by its kind.
-pub(in crate::experiment) fn sizes(lab: &Lab<'_>) -> Result<Vec<Row>> {
+pub(in crate::experiment) fn memories(lab: &Lab<'_>) -> Result<Vec<Row>> {
     let kib = lab.spec.numbers("kib")?;
     lab.begin(lab.spec.workloads.len() * (2 + kib.len()));
     let mut rows = Vec::new();

@@ -1,10 +1,10 @@
-//! The smaller TPC-C that was measured on kernel file systems (`tools/kernel-peer/workloads/sqlite-tpcc.py`): its tables,
-//! its mix and the content of its rows, so that a model of a file system can be set against what one wrote.
+//! The smaller TPC-C that was measured on kernel file systems (`tools/kernel-peer/workloads/sqlite-tpcc.py`): its
+//! tables, its mix and the content of its rows, so that a model of a file system can be set against what one wrote.
 
-use super::super::stage::{Stage, Values};
 use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::sqlite::{Database, JournalMode, SqliteFs};
+use crate::workload::stage::{Stage, Values};
 use rusqlite::params;
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! ext4 as far as its writes go: which blocks an application's calls change, and which of them an fsync writes home or to
-//! the journal ([`Journal`]). It keeps files in memory and is a target, so that a tape plays on it.
+//! ext4 as far as its writes go: which blocks an application's calls change, and which of them an fsync writes home or
+//! to the journal ([`Journal`]). It keeps files in memory and is a target, so that a tape plays on it.
 //!
 //! In ordered mode an fsync writes the file's pages home. A transaction of metadata follows where a size, a block or a
 //! name changed. In journal mode every fsync commits what changed, pages too. A commit leaves its pages dirty for the
 //! kernel, so the next fsync of the file writes them home, but for those that changed again. With a memory, a block
 //! that became a delta waits for a checkpoint instead, as Delta Journaling has it.
 //!
-//! Metadata are inode tables, bitmaps, a group descriptor, blocks of directories and the orphan file, each numbered as a
-//! block; their content is not kept. A log of SQLite (`-wal`) has its index beside it (`-shm`), which SQLite changes in mapped
-//! memory: in journal mode its pages are in every transaction.
+//! Metadata are inode tables, bitmaps, a group descriptor, blocks of directories and the orphan file, each numbered as
+//! a block; their content is not kept. A log of SQLite (`-wal`) has its index beside it (`-shm`), which SQLite changes
+//! in mapped memory: in journal mode its pages are in every transaction.
 //!
 //! Locks: one mutex over everything.
 
@@ -448,9 +448,9 @@ impl Ext4 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::jbd2::Memory;
     use super::*;
     use crate::backend::{Open, Target};
+    use crate::experiment::dj::jbd2::Memory;
 
     fn on(mode: Mode, memory: Option<Memory>) -> Ext4 {
         let model = Model { memory, waits: true, meanwhile: 1.0, part: 1.0 };
