@@ -265,6 +265,66 @@ fn a_memory_takes_what_the_paper_says() {
     assert!(journal("W1, 100%", "DJ") > journal("W1, 75%", "DJ"), "a full memory sends blocks to flash");
 }
 
+/// To 15%, in two journal modes of SQLite and two modes of ext4.
+#[test]
+fn the_model_of_ext4_writes_what_a_kernels_ext4_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("dj-ext4", dir.path(), 1.0);
+    let compared: Vec<_> =
+        figure.rows.iter().filter(|row| row.unit == "MB" || row.label.ends_with("flushes")).collect();
+    assert_eq!(compared.len(), 8);
+    for row in compared {
+        assert!((row.ratio().unwrap() - 1.0).abs() < 0.15, "{row:?}");
+    }
+}
+
+/// TPC-C's transactions, and Postmark's that sync, are faster beside a memory, and a larger one saves more.
+#[test]
+fn benchmarks_are_faster_beside_a_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("dj-fig11", dir.path(), 0.05);
+    let faster =
+        |label: &str, scheme: &str| ours(&figure, &format!("faster, tpcc-truncate, {label}"), scheme, "%");
+    assert!((20.0..30.0).contains(&faster("ordered", "DJ")), "{}", faster("ordered", "DJ"));
+    assert!(faster("journal", "DJ") > faster("journal", "DJ, written back"));
+    assert!(faster("journal", "DJ, written back") > faster("ordered", "DJ"));
+    assert!(faster("ordered", "NVRAM-ordered") > 5.0 && faster("journal", "NVRAM") > 10.0);
+    let part = ours(&figure, "deltas, tpcc-truncate, journal", "DJ", "%");
+    assert!((2.0..6.0).contains(&part), "the paper's is 3.7: {part}");
+
+    let figure = run("dj-fig10", dir.path(), 0.005);
+    let blocks = |scheme: &str, mode: &str| ours(&figure, &format!("blocks, 100 K, {mode}"), scheme, "of");
+    assert!(blocks("DJ", "synced, ordered") < 0.3 && blocks("DJ", "synced, journal") < 0.3);
+    assert!(blocks("NVRAM", "synced, journal") < 0.3);
+    let unsynced = ours(&figure, "faster, 100 K, ordered", "DJ", "%");
+    assert!((0.5..25.0).contains(&unsynced), "{unsynced}");
+
+    let figure = run("dj-sizes", dir.path(), 0.05);
+    let written =
+        |kib: &str, scheme: &str| ours(&figure, kib, &format!("tpcc-truncate, {scheme}"), "MB written");
+    for scheme in ["DJ", "NVRAM"] {
+        assert!(written("none", scheme) > written("64", scheme), "{scheme}");
+        assert!(written("64", scheme) >= written("1024", scheme), "{scheme}");
+    }
+    let time = |kind: &str| ours(&figure, "16384", &format!("tpcc-truncate, {kind}"), "of the time");
+    assert!(time("DRAM") < time("STT-MRAM") && time("STT-MRAM") < time("PCM"));
+    assert!(time("PCM") < time("SPI-FRAM") && time("SPI-FRAM") < 1.0);
+}
+
+/// gzip's differences are the smallest where they repeat, and deltas of both pages those of TPC-C.
+#[test]
+fn differences_are_compressed_by_each_codec_of_the_paper() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = run("dj-fig4", dir.path(), 0.01);
+    let part = |label: &str, codec: &str| ours(&figure, label, codec, "% of a block");
+    for codec in ["LZO", "LZ4", "LZF", "gzip", "LZW"] {
+        assert!(part("10% inv", codec) < 25.0 && part("50% any", codec) > 45.0, "{codec}");
+        assert!(part("10% inv", codec) >= part("10% inv", "gzip"), "{codec}");
+        assert!(part("tpcc-truncate", codec) > part("tpcc-truncate", "delta"), "{codec}");
+        assert!(ours(&figure, "time, tpcc-wal", codec, "of LZO's") > 0.0);
+    }
+}
+
 /// On an aged volume too.
 #[test]
 #[ignore = "minutes: cargo test -p medfs-lab --test lab -- --ignored ages timed"]

@@ -44,7 +44,7 @@ struct Table {
 }
 
 /// The error for a handle that is not open.
-pub(super) fn closed() -> io::Error {
+pub(crate) fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the file is not open")
 }
 
@@ -73,10 +73,11 @@ impl VolumeTarget {
         device: Arc<dyn BlockDevice>,
         memory: Arc<dyn Nvram>,
         options: MountOptions,
+        timeline: Option<Arc<Timeline>>,
     ) -> medfs::Result<VolumeTarget> {
         let clock = Arc::new(ManualClock::new(start_of_time()));
         let volume = medfs::open_with_nvram(device, memory, options, clock.clone() as Arc<dyn Clock>)?;
-        Ok(VolumeTarget { volume, clock, timeline: None, table: Mutex::default() })
+        Ok(VolumeTarget { volume, clock, timeline, table: Mutex::default() })
     }
 
     /// The volume.

@@ -49,6 +49,16 @@ pub static ALL: &[Workload] = &[
     },
     Workload { name: "tpcc-wal", about: "TPC-C on SQLite with a write-ahead log", run: tpcc::wal },
     Workload { name: "tpcc-truncate", about: "TPC-C on SQLite with a rollback journal", run: tpcc::truncate },
+    Workload {
+        name: "tpcc-peer-wal",
+        about: "the smaller TPC-C that was measured on kernel file systems, with a write-ahead log",
+        run: tpcc::peer::wal,
+    },
+    Workload {
+        name: "tpcc-peer-truncate",
+        about: "the same with a rollback journal",
+        run: tpcc::peer::truncate,
+    },
     Workload { name: "postmark", about: "Postmark: small files of a mail server", run: postmark::run },
     Workload {
         name: "small-updates",

@@ -8,15 +8,34 @@ use crate::error::{Error, Result};
 use crate::random::Random;
 use std::time::Duration;
 
-/// Files of the pool and transactions at scale 1.
-const FILES: u64 = 5000;
-const TRANSACTIONS: u64 = 20_000;
-/// Sizes in bytes: Postmark's 500 to 9.77 kB.
-const SIZES: (u64, u64) = (500, 10_000);
+/// How large it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Files of the pool.
+    pub files: u64,
+    /// Transactions.
+    pub transactions: u64,
+    /// The smallest and the largest size of a file and of what is appended, in bytes.
+    pub sizes: (u64, u64),
+    /// Whether new files and what is appended are synced.
+    pub synced: bool,
+    /// What a transaction takes besides.
+    pub each: Duration,
+}
+
+/// At scale 1; the sizes are Postmark's 500 to 9.77 kB.
+const SHAPE: Shape = Shape {
+    files: 5000,
+    transactions: 20_000,
+    sizes: (500, 10_000),
+    synced: true,
+    each: Duration::from_millis(20),
+};
 const FOLDERS: u64 = 10;
 
 struct Pool<'s> {
     stage: &'s Stage,
+    shape: Shape,
     random: Random,
     writer: Writer,
     /// Numbers and sizes of the files that exist.
@@ -34,13 +53,13 @@ fn io() -> impl FnOnce(std::io::Error) -> Error {
 
 impl Pool<'_> {
     fn text(&mut self) -> Vec<u8> {
-        let len = self.random.between(SIZES.0, SIZES.1) as usize;
+        let len = self.random.between(self.shape.sizes.0, self.shape.sizes.1) as usize;
         self.writer.make(&mut self.random, Content::Text, len)
     }
 
     fn create(&mut self) -> Result<()> {
         let content = self.text();
-        write_file(&*self.stage.target, &path(self.made), &content, true).map_err(io())?;
+        write_file(&*self.stage.target, &path(self.made), &content, self.shape.synced).map_err(io())?;
         self.files.push((self.made, content.len() as u64));
         self.made += 1;
         Ok(())
@@ -70,7 +89,9 @@ impl Pool<'_> {
         let target = &self.stage.target;
         let file = target.open(&path(number), Open::Existing).map_err(io())?;
         target.write(file, size, &more).map_err(io())?;
-        target.fsync(file, false).map_err(io())?;
+        if self.shape.synced {
+            target.fsync(file, false).map_err(io())?;
+        }
         target.close(file).map_err(io())?;
         if let Some(entry) = self.files.iter_mut().find(|(n, _)| *n == number) {
             entry.1 += more.len() as u64;
@@ -86,18 +107,23 @@ impl Pool<'_> {
 
 /// Runs it.
 pub fn run(stage: &Stage) -> Result<Values> {
-    let random = stage.random("postmark");
-    let mut pool = Pool { stage, random, writer: Writer::new(stage.seed), files: Vec::new(), made: 0 };
+    let files = stage.scaled(SHAPE.files, 50);
+    run_with(stage, Shape { files, transactions: stage.scaled(SHAPE.transactions, 200), ..SHAPE })
+}
+
+/// Runs it in another size.
+pub fn run_with(stage: &Stage, shape: Shape) -> Result<Values> {
+    let (random, writer) = (stage.random("postmark"), Writer::new(stage.seed));
+    let mut pool = Pool { stage, shape, random, writer, files: Vec::new(), made: 0 };
     stage.target.mkdir("mail").map_err(io())?;
     for n in 0..FOLDERS {
         stage.target.mkdir(&format!("mail/{n}")).map_err(io())?;
     }
-    for _ in 0..stage.scaled(FILES, 50) {
+    for _ in 0..shape.files {
         pool.create()?;
     }
     stage.setup_done()?;
-    let transactions = stage.scaled(TRANSACTIONS, 200);
-    for _ in 0..transactions {
+    for _ in 0..shape.transactions {
         if pool.random.happens(0.5) {
             pool.read()?
         } else {
@@ -108,10 +134,10 @@ pub fn run(stage: &Stage) -> Result<Values> {
         } else {
             pool.remove()?
         }
-        stage.target.pass(Duration::from_millis(20)).map_err(io())?;
+        stage.target.pass(shape.each).map_err(io())?;
     }
     while !pool.files.is_empty() {
         pool.remove()?;
     }
-    Ok(Values::from([("transactions".to_owned(), transactions as f64)]))
+    Ok(Values::from([("transactions".to_owned(), shape.transactions as f64)]))
 }

@@ -1,21 +1,10 @@
 //! Fig. 1 and 12: how much TPC-C changes of a block, and what its fsyncs write to flash beside a memory.
 
-use super::bed::{Bed, NVRAM};
+use super::bed::{Bed, FromSetup, NVRAM};
 use crate::cell::Row;
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
-use crate::tape::Watch;
 use medfs_codec::PAGE_SIZE;
-
-/// Is told how far a tape is, and does nothing.
-struct Nothing;
-
-impl Watch for Nothing {
-    fn setup_done(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn played(&mut self, _written: u64) {}
-}
 
 /// Fig. 1, and the mean delta of section IV.C: updated blocks of each workload.
 pub(in crate::experiment) fn differences(lab: &Lab<'_>) -> Result<Vec<Row>> {
@@ -39,8 +28,11 @@ pub(in crate::experiment) fn journal_writes(lab: &Lab<'_>) -> Result<Vec<Row>> {
     for name in &lab.spec.workloads {
         let recording = lab.record(name)?;
         for scheme in &schemes {
-            let mut bed = Bed::new(lab, (name, scheme, ""), (lab.spec.device_gib << 10, NVRAM))?;
-            recording.tape.play(&bed.target, &mut Nothing).map_err(Error::io("playing a workload"))?;
+            let mut bed = Bed::new(lab, (name, scheme, ""), (lab.spec.device_gib << 10, Some(NVRAM)))?;
+            recording
+                .tape
+                .play(&bed.target, &mut FromSetup(&mut || ()))
+                .map_err(Error::io("playing a workload"))?;
             let (stats, nvram) = (bed.stats(), bed.nvram());
             let records = nvram.records.max(1) as f64;
             let page = nvram.record_bytes as f64 / nvram.pages.max(1) as f64;

@@ -1,22 +1,61 @@
-//! A volume with a memory as NVRAM, counted, for an experiment of Delta Journaling.
+//! A volume, with a memory as NVRAM or without, counted, for an experiment of Delta Journaling. Where the experiment
+//! has times of a device, the volume lies on a model of it.
 
 use crate::backend::Target;
 use crate::backend::volume::VolumeTarget;
-use crate::cell::Cell;
+use crate::cell::{Cell, Row};
 use crate::error::{Error, Result};
 use crate::experiment::Lab;
+use crate::model::{ModelDevice, Timeline};
 use crate::scheme::Scheme;
+use crate::tape::Watch;
+use crate::workload::Recording;
 use medfs::{NvramStats, Stats};
-use medfs_device::{MemDevice, MemNvram};
+use medfs_device::{BlockDevice, MemDevice, MemNvram};
 use std::sync::Arc;
 
 /// Bytes of the paper's memory.
 pub(super) const NVRAM: u64 = 16 << 20;
 
+/// A row with a unit of its own.
+pub(super) fn row(
+    lab: &Lab<'_>,
+    (label, scheme, unit): (&str, &str, &str),
+    ours: f64,
+    cells: &[String],
+) -> Row {
+    Row { unit: unit.into(), ..lab.spec.row(label, scheme, Some(ours), cells) }
+}
+
+/// Is told where the set-up of a tape ends.
+pub(super) struct FromSetup<'f>(pub(super) &'f mut dyn FnMut());
+
+impl Watch for FromSetup<'_> {
+    fn setup_done(&mut self) -> std::io::Result<()> {
+        (self.0)();
+        Ok(())
+    }
+    fn played(&mut self, _written: u64) {}
+}
+
+/// What a volume wrote after the set-up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Played {
+    pub(super) blocks: u64,
+    /// Writes of the memory that were made durable, and lines of 64 bytes in them.
+    pub(super) persists: u64,
+    pub(super) lines: u64,
+    /// Checkpoints that emptied it.
+    pub(super) emptied: u64,
+    /// Microseconds of the device.
+    pub(super) time: f64,
+}
+
 /// See the module.
 pub(super) struct Bed<'l> {
     lab: &'l Lab<'l>,
     pub(super) target: VolumeTarget,
+    timeline: Option<Arc<Timeline>>,
     cell: Cell,
 }
 
@@ -25,21 +64,32 @@ impl<'l> Bed<'l> {
     pub(super) fn new(
         lab: &'l Lab<'l>,
         (workload, scheme, variant): (&str, &Scheme, &str),
-        (mib, bytes): (u64, u64),
+        (mib, bytes): (u64, Option<u64>),
     ) -> Result<Bed<'l>> {
         lab.settings.progress.step(&[workload, &scheme.name, variant].join(" "));
-        let device = MemDevice::new(mib << 8);
-        medfs_mkfs::format_volume(&device, &scheme.mkfs_options(lab.settings.seed))?;
+        let memory = MemDevice::new(mib << 8);
+        medfs_mkfs::format_volume(&memory, &scheme.mkfs_options(lab.settings.seed))?;
+        let timeline = lab.spec.times.clone().map(|times| Arc::new(Timeline::new(times)));
+        let device: Arc<dyn BlockDevice> = match &timeline {
+            Some(timeline) => Arc::new(ModelDevice::new(memory, timeline.clone())),
+            None => Arc::new(memory),
+        };
         let options = scheme.mount_options().map_err(Error::Unknown)?;
-        let memory = Arc::new(MemNvram::new(bytes));
-        let target = VolumeTarget::mount_with_nvram(Arc::new(device), memory, options);
+        let (target, beside) = match bytes {
+            Some(bytes) => {
+                let memory = Arc::new(MemNvram::new(bytes));
+                let target = VolumeTarget::mount_with_nvram(device, memory, options, timeline.clone());
+                (target, format!("with an NVRAM of {bytes} bytes in memory"))
+            }
+            None => (VolumeTarget::mount(device, options, timeline.clone()), "without an NVRAM".to_owned()),
+        };
         let cell = Cell {
             scheme: scheme.name.clone(),
             variant: variant.into(),
             options: scheme.options.clone(),
-            ..lab.blank_cell(workload, format!("memory, {mib} MiB, with an NVRAM of {bytes} bytes in memory"))
+            ..lab.blank_cell(workload, format!("memory, {mib} MiB, {beside}"))
         };
-        Ok(Bed { lab, target: target.map_err(Error::engine("mounting"))?, cell })
+        Ok(Bed { lab, target: target.map_err(Error::engine("mounting"))?, timeline, cell })
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -70,5 +120,42 @@ impl<'l> Bed<'l> {
     /// Lets the time of the volume go on, and what is due be done.
     pub(super) fn background(&self) -> Result<()> {
         self.target.pass(std::time::Duration::from_millis(10)).map_err(Error::io("working in the background"))
+    }
+
+    fn now(&self) -> Played {
+        let nvram = self.nvram();
+        Played {
+            blocks: self.blocks(),
+            persists: nvram.persists,
+            lines: nvram.lines,
+            emptied: nvram.emptied,
+            time: self.timeline.as_ref().map_or(0.0, |timeline| timeline.device_time()),
+        }
+    }
+
+    /// Plays a tape to its last sync, and notes what that wrote.
+    pub(super) fn play(&mut self, recording: &Recording) -> Result<Played> {
+        let mut before = Played::default();
+        let start = &mut || {
+            if let Some(timeline) = &self.timeline {
+                timeline.start_measuring();
+            }
+            before = self.now();
+        };
+        let played = recording.tape.play(&self.target, &mut FromSetup(start));
+        played.map_err(Error::io("playing a workload"))?;
+        let now = self.now();
+        let played = Played {
+            blocks: now.blocks - before.blocks,
+            persists: now.persists - before.persists,
+            lines: now.lines - before.lines,
+            emptied: now.emptied - before.emptied,
+            time: now.time,
+        };
+        self.note("blocks written", played.blocks as f64);
+        self.note("persists", played.persists as f64);
+        self.note("lines of 64 bytes", played.lines as f64);
+        self.note("device_busy_us", played.time);
+        Ok(played)
     }
 }

@@ -1,7 +1,7 @@
 //! Fig. 7 to 9 and Table I: a file whose blocks are overwritten, by how much of them changes and how full the memory
 //! becomes before a checkpoint.
 
-use super::bed::{Bed, NVRAM};
+use super::bed::{Bed, NVRAM, row};
 use super::jbd2::{Journal, Memory, Model, Update, Written};
 use super::traces::{Bytes, Differences, delta, difference};
 use crate::backend::{Open, Target};
@@ -67,8 +67,11 @@ impl<'l, 's> Paper<'l, 's> {
     /// What a journal writes until the last update; with a memory that is emptied at this threshold.
     fn run(&self, trace: &Trace, threshold: Option<u64>) -> Written {
         let memory = threshold.map(|threshold| Memory { bytes: self.memory(), threshold });
-        let mut journal = Journal::new(Model { memory, meanwhile: self.meanwhile, part: self.lab.scale });
-        trace.of_journal.chunks(self.together).for_each(|some| journal.commit(some));
+        let mut journal =
+            Journal::new(Model { memory, waits: true, meanwhile: self.meanwhile, part: self.lab.scale });
+        for some in trace.of_journal.chunks(self.together) {
+            journal.commit(some);
+        }
         journal.written
     }
 
@@ -86,7 +89,7 @@ fn overwrite<'l>(
     (memory, together): (u64, usize),
 ) -> Result<(Bed<'l>, u64)> {
     let mib = 64.max(trace.blocks * 4 / 256);
-    let bed = Bed::new(lab, (workload, scheme, variant), (mib, memory))?;
+    let bed = Bed::new(lab, (workload, scheme, variant), (mib, Some(memory)))?;
     let file = bed.target.open("file", Open::Create).map_err(Error::io("making a file"))?;
     let mut random = Random::new(lab.settings.seed, "content");
     let mut content = vec![[0; PAGE_SIZE]; trace.blocks as usize];
@@ -109,10 +112,6 @@ fn overwrite<'l>(
     }
     let written = bed.blocks() - before;
     Ok((bed, written))
-}
-
-fn row(lab: &Lab<'_>, (label, scheme, unit): (&str, &str, &str), ours: f64, cells: &[String]) -> Row {
-    Row { unit: unit.into(), ..lab.spec.row(label, scheme, Some(ours), cells) }
 }
 
 /// Fig. 7 and 8, Table I: three distributions of differences, and thresholds of the memory.

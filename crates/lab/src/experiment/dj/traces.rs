@@ -71,6 +71,11 @@ pub(super) fn difference(part: f64, bytes: Bytes, random: &mut Random) -> Page {
     page
 }
 
+/// What two pages differ in, bit by bit.
+pub(super) fn xor(a: &Page, b: &Page) -> Page {
+    std::array::from_fn(|at| a[at] ^ b[at])
+}
+
 /// Bytes of a block's delta where Delta Journaling admits it: its bits are dominated by zeros or by ones, and LZO
 /// brings them to a quarter of a page.
 pub(super) fn delta(codecs: &mut Codecs, difference: &Page) -> Option<u64> {

@@ -11,7 +11,7 @@ const PLACE_LEFT: f64 = 52.0;
 const TOP: f64 = 30.0;
 const ACROSS: f64 = WIDTH - 66.0;
 const HEIGHT: f64 = 210.0;
-/// The points of a line that has no more are marked, as each was measured by itself.
+/// The points of a line that has no more are marked.
 const MARKED: usize = 12;
 /// The vertical axis begins near the smallest value where that is more than this part of the largest.
 const NEAR: f64 = 0.5;
@@ -30,6 +30,8 @@ pub(in crate::report) struct Axes<'a> {
     pub(in crate::report) logarithmic: bool,
     /// Up from zero in any case.
     pub(in crate::report) from_zero: bool,
+    /// Few points are marked, as each was measured by itself.
+    pub(in crate::report) marked: bool,
 }
 
 /// The two scales of a plot.
@@ -92,7 +94,7 @@ pub(in crate::report) fn lines(title: &str, axes: &Axes<'_>, all: &[Line]) -> St
         let colour = palette.colour(&line.name);
         let placed: Vec<(f64, f64)> = line.points.iter().map(|p| (scales.x(p.0), scales.y(p.1))).collect();
         svg.path(&placed, &colour, &line.name);
-        if !axes.logarithmic && line.points.len() <= MARKED {
+        if axes.marked && line.points.len() <= MARKED {
             for (at, (x, y)) in placed.iter().zip(&line.points) {
                 svg.dot(*at, 3.5, &colour, &format!("{}, {}: {} {}", line.name, show(*x), show(*y), axes.up));
             }
@@ -126,7 +128,11 @@ pub(in crate::report) fn distribution(
     };
     let all: Vec<Line> = schemes.iter().map(line).filter(|l| !l.points.is_empty()).collect();
     let across = "microseconds, logarithmic";
-    lines(title, &Axes { across, up: "% took no longer", logarithmic: true, from_zero: true }, &all)
+    lines(
+        title,
+        &Axes { across, up: "% took no longer", logarithmic: true, from_zero: true, marked: false },
+        &all,
+    )
 }
 
 /// Bytes on the device for each byte the workload wrote, as it went on.
@@ -146,6 +152,7 @@ pub(in crate::report) fn amplification(title: &str, cells: &[&Named<Cell>], sche
         up: "bytes written to the device for each byte passed to write",
         logarithmic: false,
         from_zero: true,
+        marked: true,
     };
     lines(title, &axes, &all)
 }

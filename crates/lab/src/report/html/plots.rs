@@ -114,7 +114,9 @@ fn lines_by_unit(figure: &Figure) -> String {
     let swept_rows = figure.rows.iter().filter(|r| number(&r.label).is_some());
     let units = units(swept_rows);
     let one = |unit: &&str| {
-        let axes = Axes { across: &figure.across, up: unit, logarithmic: false, from_zero: false };
+        let logarithmic = figure.across.ends_with("logarithmic");
+        let axes =
+            Axes { across: &figure.across, up: unit, logarithmic, from_zero: logarithmic, marked: true };
         charts::lines(&title_of(figure, unit, units.len()), &axes, &swept(figure, unit))
     };
     units.iter().map(one).collect()

@@ -6,6 +6,7 @@
 
 mod check;
 mod load;
+pub mod peer;
 mod transactions;
 
 use super::stage::{Stage, Values};
