@@ -34,6 +34,7 @@ mod nth_request;
 mod nvram;
 mod nvram_logs;
 mod nvram_modes;
+mod nvram_order;
 mod orphans;
 mod own_durability;
 mod pin;
