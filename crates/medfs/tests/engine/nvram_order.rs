@@ -52,7 +52,8 @@ impl Mounted {
 /// The log's node says that the file is as it is there: a record behind it changed a page, its size, or cut it off.
 #[test]
 fn content_is_that_of_the_last_fsync_by_whichever_way() {
-    for options in ["", "delta=off", "delta=off,in_place=force", "nvram_mode=ordered,delta=off,in_place=off"] {
+    for options in ["", "delta=off", "delta=off,in_place=force", "nvram_mode=ordered,delta=off,in_place=off"]
+    {
         let mounted = Mounted::new(options);
         let v = &mounted.v;
         let (f, mut expected) = noisy_file(v, "f", 8);
@@ -140,7 +141,11 @@ fn a_name_goes_from_file_to_file_by_both_ways() {
         }
         write(v, new, 0, &[round + 1; 50]);
         let fsync = |v: &Volume| v.fsync(new, false).expect("fsync");
-        if pinned { mounted.by_log(fsync) } else { mounted.record(new) }
+        if pinned {
+            mounted.by_log(fsync)
+        } else {
+            mounted.record(new)
+        }
         v.rename(root, b"new", root, b"document", RenameFlags::empty()).expect("renamed");
         v.fsync(root, false).expect("fsync");
         last.into_iter().for_each(|old| v.release(old, 1));
