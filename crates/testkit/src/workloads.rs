@@ -321,9 +321,20 @@ pub fn on_both_ways(seed: u64, count: usize) -> Vec<Workload> {
     let mut workload = |_| {
         // Some do without atomic writes, so that nothing lies between their records.
         let atomic = pick(3) > 0;
-        Workload((0..24).map(|_| by_either_way(&mut pick, atomic)).collect())
+        let mut steps = with_direct_nodes(pick(200) as u8);
+        steps.extend((0..24).map(|_| by_either_way(&mut pick, atomic)));
+        Workload(steps)
     };
     (0..count).map(&mut workload).collect()
+}
+
+/// A file with pages of a direct node and with deltas, so that its inode can note addresses.
+fn with_direct_nodes(seed: u8) -> Vec<Step> {
+    let (at, persist) = (place(0, 0), Persist::Sync);
+    let file = Target::Path(at);
+    let far = Op::Write { file, offset: 930 * 4096, len: 30 * 4096, seed: seed | 1 };
+    let patches = Op::Patch { file, first: 0, count: 2, len: 30, seed };
+    [far, patches].map(|op| Step { op, subject: at, persist }).into()
 }
 
 fn by_either_way(pick: &mut impl FnMut(usize) -> usize, atomic: bool) -> Step {
@@ -348,6 +359,7 @@ fn by_either_way(pick: &mut impl FnMut(usize) -> usize, atomic: bool) -> Step {
             Step { op, subject: to, persist: [Fsync, FsyncParent][pick(2)] }
         }
         9 => step(Op::SetXattr { file, name: 1, len: 30 + u16::from(seed), mode: XattrMode::Set }, persist),
+        10..=11 => step(Op::Write { file, offset: 935 * 4096 + page, len: 4096, seed: seed | 1 }, persist),
         _ => step(patch, persist),
     }
 }

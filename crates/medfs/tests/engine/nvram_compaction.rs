@@ -127,6 +127,32 @@ fn frames_of_a_log_that_begins_anew_come_back() {
     }
 }
 
+/// A direct node whose changes an inode notes is in no record itself, and no later inode notes them again.
+#[test]
+fn addresses_that_an_inode_notes_are_kept() {
+    let mounted = mounted("in_place=off");
+    let v = &mounted.v;
+    let (f, mut expected) = noisy_file(v, "f", 1200);
+    v.sync().expect("sync");
+    for page in 0..4 {
+        patch(v, f, &mut expected, page * PAGE + 50, &[9; 30]);
+    }
+    v.sync().expect("sync");
+    for round in 0..1500usize {
+        match round % 50 {
+            7 => patch(v, f, &mut expected, (1000 + round / 50) * PAGE, &noise(5000 + round as u64)),
+            _ => patch(v, f, &mut expected, round % 20 * PAGE + 100, &(round as u32).to_le_bytes()),
+        }
+        v.fsync(f, false).expect("fsync");
+        if round % 170 == 0 {
+            assert!(content(&mounted.after_power_loss(), f) == expected, "round {round}");
+        }
+    }
+    let NvramStats { compactions, placed, .. } = stats(v);
+    assert!(compactions > 1 && placed > 20, "{:?}", stats(v));
+    assert!(content(&mounted.after_power_loss(), f) == expected);
+}
+
 /// Records on both sides of an fsync that went to the log stay where they are.
 #[test]
 fn records_with_nodes_of_the_log_between_them_are_not_compacted() {

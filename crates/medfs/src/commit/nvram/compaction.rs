@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. The new record makes the same alone and behind those that it is made of. It has the last version of each page and
-//!    node, each inode that came with a new name, and each name that a file lost, in the order of their records.
+//!    node, each inode that has more to say than the last one, and each name that a file lost, in the order of their
+//!    records.
 //! 2. It is one record: a part of it behind the others would take pages and names back to what they were before.
 //! 3. No node of the roll-forward log lies between the records that it is made of.
 //! 4. Its pages start from blocks that these start from, and from pages that it has itself. The checksum of each is that
@@ -14,9 +15,11 @@
 use super::admission::Admission;
 use crate::tree::Tree;
 use medfs_codec::page_checksum;
+use medfs_format::node::RawInode;
 use medfs_format::nvram::{Base, Body, Home, MAX_PARTS, PartOf, RawPart, Record, RecordBuilder, Tag};
-use medfs_format::{BLOCK_SIZE, Block, Ino, NULL_ADDR, Nid};
+use medfs_format::{BLOCK_SIZE, Block, BlockAddr, Ino, NULL_ADDR, Nid};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Why records stay as they are.
@@ -57,7 +60,7 @@ impl<'a> Compaction<'a> {
         most: usize,
     ) -> Result<RecordBuilder, Kept> {
         let mut made = RecordBuilder::default();
-        add_nodes_and_names(records, &mut made);
+        Nodes { tree, bases: HashMap::new() }.add(records, &mut made)?;
         let mut pages = Compaction { tree, versions: Vec::new(), last: HashMap::new(), most };
         pages.take(records);
         pages.add(&mut made)?;
@@ -189,27 +192,75 @@ impl<'a> Compaction<'a> {
     }
 }
 
-/// Adds the last version of each node, each inode with a new name, and the names that files lost.
-fn add_nodes_and_names(records: &[(u64, Record<'_>)], made: &mut RecordBuilder) {
-    let tags = || records.iter().flat_map(|(_, record)| record.tags()).enumerate();
-    let mut last: HashMap<(Ino, Nid), usize> = HashMap::new();
-    for (at, tag) in tags() {
-        if let Tag::Delta { ino, home, .. } = tag
-            && let Some(nid) = node_of(ino, home)
-        {
-            last.insert((ino, nid), at);
-        }
-    }
-    for (at, tag) in tags() {
-        match tag {
-            Tag::Removed(name) => made.removed(&name),
-            Tag::Delta { ino, home, body } => {
-                let is_last = node_of(ino, home).is_some_and(|nid| last.get(&(ino, nid)) == Some(&at));
-                if is_last || home == Home::Named {
-                    made.delta(ino, home, body);
-                }
+/// Nodes that records have, and the blocks that they start from.
+struct Nodes<'a> {
+    tree: &'a Tree,
+    bases: HashMap<BlockAddr, Box<Block>>,
+}
+
+impl Nodes<'_> {
+    /// Adds the last version of each node, each inode that has more to say than that, and the names that files lost.
+    fn add(&mut self, records: &[(u64, Record<'_>)], made: &mut RecordBuilder) -> Result<(), Kept> {
+        let tags = || records.iter().flat_map(|(_, record)| record.tags()).enumerate();
+        let mut last: HashMap<(Ino, Nid), (usize, Body<'_>)> = HashMap::new();
+        for (at, tag) in tags() {
+            if let Tag::Delta { ino, home, body } = tag
+                && let Some(nid) = node_of(ino, home)
+            {
+                last.insert((ino, nid), (at, body));
             }
-            Tag::Revoke { .. } => {}
+        }
+        for (at, tag) in tags() {
+            match tag {
+                Tag::Removed(name) => made.removed(&name),
+                Tag::Delta { ino, home, body } => {
+                    let Some(nid) = node_of(ino, home) else { continue };
+                    let (last, newest) = last[&(ino, nid)];
+                    let stays = at == last || home == Home::Named;
+                    if stays || (nid == ino && self.says_more(ino, body, newest)?) {
+                        made.delta(ino, home, body);
+                    }
+                }
+                Tag::Revoke { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an inode says what a newer one does not: what changed of its direct nodes, as no later one notes that
+    /// again, or that the file had no nodes where it has some now, and those that it had before are gone.
+    fn says_more(&mut self, ino: Ino, body: Body<'_>, newest: Body<'_>) -> Result<bool, Kept> {
+        let block = self.inode(body)?;
+        if let Some(zone) = self.tree.zone_range(&block) {
+            let notes = medfs_format::delta::notes(&block.0[zone], ino).map_err(|_| Kept::ForNow)?;
+            if !notes.is_empty() {
+                return Ok(true);
+            }
+        }
+        let newest = self.inode(newest)?;
+        let (before, after): (&RawInode, &RawInode) = (block.view(), newest.view());
+        let mut nodes = before.i_nid.iter().zip(&after.i_nid);
+        Ok(nodes.any(|(before, after)| before.get() == 0 && after.get() != 0))
+    }
+
+    /// An inode as a record has it.
+    fn inode(&mut self, body: Body<'_>) -> Result<Box<Block>, Kept> {
+        let mut block = match body.base {
+            Base::Block(NULL_ADDR) => Block::boxed(),
+            Base::Block(addr) => self.base(addr)?.clone(),
+            Base::Parts(_) => return Err(Kept::ForNow),
+        };
+        let rebuilt = self
+            .tree
+            .deltas
+            .with_codecs(|codecs| codecs.rebuild(body.codec, body.delta, body.checksum, &mut block.0));
+        rebuilt.map(|()| block).map_err(|_| Kept::ForNow)
+    }
+
+    fn base(&mut self, addr: BlockAddr) -> Result<&Box<Block>, Kept> {
+        match self.bases.entry(addr) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => Ok(new.insert(self.tree.io.read(addr).map_err(|_| Kept::ForNow)?)),
         }
     }
 }

@@ -89,6 +89,11 @@ impl NvramJournal {
         self.ring.is_due(now)
     }
 
+    /// How long it takes until a checkpoint is due, at the pace of late.
+    pub(crate) fn next_look(&self, now: Duration) -> Duration {
+        self.ring.next_look(now)
+    }
+
     /// Whether superseded records are to go, before a checkpoint empties the ring.
     pub(crate) fn is_to_compact(&self) -> bool {
         self.ring.is_to_compact()

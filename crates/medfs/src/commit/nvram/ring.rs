@@ -34,6 +34,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// How old the oldest record may become before a checkpoint is due.
 const OLDEST: Duration = Duration::from_secs(300);
 
+/// The timer looks at the ring at most so often.
+const SOONEST: Duration = Duration::from_millis(10);
+
 /// A record takes at most one part of so many of the ring.
 const PART_OF_A_RECORD: usize = 8;
 /// Records are compacted where what they hold takes at most one part of so many of what they take.
@@ -128,6 +131,8 @@ struct State {
     to_leave: bool,
     /// When changes that nobody synced were last recorded.
     unsynced_at: Duration,
+    /// When the timer last looked at the ring, and the bytes of all records then.
+    looked: (Duration, u64),
     /// How often the ring began anew.
     turns: u64,
     stats: NvramStats,
@@ -165,6 +170,7 @@ impl Ring {
             oldest: None,
             to_leave: false,
             unsynced_at: Duration::ZERO,
+            looked: (Duration::ZERO, 0),
             turns: 0,
             stats,
         };
@@ -314,6 +320,16 @@ impl Ring {
         }
         let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
         old || self.reaches_threshold(&state)
+    }
+
+    /// See [`super::NvramJournal::next_look`].
+    pub(super) fn next_look(&self, now: Duration) -> Duration {
+        let state = &mut *self.state.lock();
+        let records = state.stats.record_bytes;
+        let (before, then) = std::mem::replace(&mut state.looked, (now, records));
+        let (passed, grown) = (now.saturating_sub(before), records - then);
+        let left = (state.stats.bytes * self.threshold / 100).saturating_sub(state.stats.used);
+        if grown == 0 { Duration::MAX } else { passed.mul_f64(left as f64 / grown as f64).max(SOONEST) }
     }
 
     fn reaches_threshold(&self, state: &State) -> bool {
