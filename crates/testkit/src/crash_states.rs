@@ -291,6 +291,13 @@ impl Step {
     }
 }
 
+/// Whether a record in NVRAM followed an fsync by the roll-forward log until `now`, and how often records were
+/// compacted.
+fn is_by_turns(before: &Counts, now: &Counts, until: Option<(bool, u64)>) -> (bool, u64) {
+    let follows = before.left > 0 && now.journaled > before.journaled;
+    (follows || until.is_some_and(|(by_turns, _)| by_turns), now.compacted)
+}
+
 fn run_one(
     setup: &Setup,
     base: &MemDevice,
@@ -305,14 +312,11 @@ fn run_one(
     session.steps = (setup.contract != Contract::Posix).then(Vec::new);
     let (mut before, mut settled) = (Counts::default(), Counts::default());
     let mut happened = Vec::new();
-    // Whether a record in NVRAM followed an fsync by the log until then, and how often records were compacted.
     let mut in_nvram = Vec::new();
     // What happened since something was made durable last, and this operation's part.
     let mut count = |fs: &dyn FileSystem, durable: Durable| {
         let now = fs.counts();
-        let follows = before.left > 0 && now.journaled > before.journaled;
-        let by_turns = follows || in_nvram.last().is_some_and(|&(by_turns, _)| by_turns);
-        in_nvram.push((by_turns, now.compacted));
+        in_nvram.push(is_by_turns(&before, &now, in_nvram.last().copied()));
         before = now;
         happened.push(before.since(&settled).kinds());
         if durable != Durable::Nothing {

@@ -313,16 +313,16 @@ fn files_with_deltas() -> Vec<Op> {
     ops
 }
 
-/// `count` workloads of twenty-four operations each on three files and their names: most are fsyncs of little, which an
-/// NVRAM takes, over and over on the same pages; between them atomic writes, which go to the volume.
+/// `count` workloads of some dozens of operations each on three files and their names. Most are fsyncs of little, which
+/// an NVRAM takes, over and over on the same pages; between them are atomic writes, which go to the volume.
 pub fn on_both_ways(seed: u64, count: usize) -> Vec<Workload> {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x0062_6f74_6800);
     let mut pick = |n: usize| random.random_range(0..n);
-    let mut workload = |_| {
-        // Some do without atomic writes, so that nothing lies between their records.
-        let atomic = pick(3) > 0;
+    let mut workload = |n| {
+        // Every second one does without atomic writes: nothing lies between its records, and they become many.
+        let (atomic, count) = if n % 2 == 0 { (true, 24) } else { (false, 56) };
         let mut steps = with_direct_nodes(pick(200) as u8);
-        steps.extend((0..24).map(|_| by_either_way(&mut pick, atomic)));
+        steps.extend((0..count).map(|_| by_either_way(&mut pick, atomic)));
         Workload(steps)
     };
     (0..count).map(&mut workload).collect()

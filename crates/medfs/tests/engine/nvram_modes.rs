@@ -155,8 +155,8 @@ fn the_most_written_line_is_one_of_the_ring_or_of_the_metadata() {
     );
 }
 
-/// Fsyncs of what nothing supersedes, one each 200 microseconds, and a timer that comes every second or when it is wanted:
-/// how many met a full memory, and the most blocks that one of them wrote.
+/// Fsyncs of what nothing supersedes, one each 200 microseconds, and a timer that comes every second or when it is
+/// wanted: how many met a full memory, and the most blocks that one of them wrote.
 fn fsyncs_beside_a_timer(in_time: bool) -> (u64, u64) {
     let Mounted { v, clock, f, .. } = with_file("delta=off");
     let (mut next, mut most) = (Duration::from_secs(1), 0);

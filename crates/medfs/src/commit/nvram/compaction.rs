@@ -7,8 +7,8 @@
 //!    records.
 //! 2. It is one record: a part of it behind the others would take pages and names back to what they were before.
 //! 3. No node of the roll-forward log lies between the records that it is made of.
-//! 4. Its pages start from blocks that these start from, and from pages that it has itself. The checksum of each is that
-//!    of its last record.
+//! 4. Its pages start from blocks that these start from, and from pages that it has itself. The checksum of each is
+//!    that of its last record.
 //!
 //! Locks: called with the ring's held; takes leaves.
 

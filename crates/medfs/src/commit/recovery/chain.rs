@@ -419,7 +419,15 @@ impl Chain {
                             }
                             let is_inode = matches!(home, Home::Named) || home == Home::Node(ino);
                             let entry = Some(entry);
-                            self.links.push(Link { addr, entry, ino, is_inode, fsync: false, layout: None });
+                            // Of several inodes of a file each tells how the nodes before it are laid out.
+                            self.links.push(Link {
+                                addr,
+                                entry,
+                                ino,
+                                is_inode,
+                                fsync: is_inode,
+                                layout: None,
+                            });
                         }
                         (_, Start::Parts(_)) => {
                             return Err(bad_record(record, "flags", format!("parts of a node of {ino}")));
