@@ -29,6 +29,7 @@ use names::Names;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 use xattr::Xattrs;
 use zerocopy::FromBytes;
 
@@ -71,13 +72,14 @@ impl FileSystem {
         }
     }
 
-    /// What is to be done about every second.
-    pub(crate) fn tick(&self) {
+    /// What is to be done about every second; returns when it is wanted again.
+    pub(crate) fn tick(&self) -> Duration {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
             let message = panic_message(&*panic);
             tracing::error!(message, "background work panicked");
             self.panicked(message);
         }
+        self.context.files.next_background()
     }
 
     fn work(&self) {

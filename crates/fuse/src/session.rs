@@ -115,8 +115,8 @@ pub(crate) struct Terms {
     remounts: Remounts,
 }
 
-/// What is to be done about every second.
-type Tick = Box<dyn Fn() + Send>;
+/// What is to be done about every second; returns when it is wanted again.
+type Tick = Box<dyn Fn() -> Duration + Send>;
 
 /// Serves a connection by whatever `make` makes.
 fn serve(
@@ -304,10 +304,11 @@ impl Ticker {
         thread.spawn("medfs-background".into(), move || {
             let (stopped, changed) = &*stopped;
             let mut stopped = stopped.lock();
+            let mut wait = TICK;
             while !*stopped {
-                changed.wait_for(&mut stopped, TICK);
+                changed.wait_for(&mut stopped, wait);
                 if !*stopped {
-                    parking_lot::MutexGuard::unlocked(&mut stopped, &tick);
+                    wait = parking_lot::MutexGuard::unlocked(&mut stopped, &tick).min(TICK);
                 }
             }
         })?;

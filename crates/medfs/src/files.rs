@@ -13,6 +13,7 @@
 use crate::error::{Posix, Result};
 use crate::types::*;
 use crate::volume::Volume;
+use std::time::Duration;
 
 /// On whose behalf the next operations of this thread are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -178,5 +179,10 @@ pub trait Files: Send + Sync {
     /// every second.
     fn background(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// When [`Files::background`] is wanted again: in a second, or earlier where an NVRAM fills up before that.
+    fn next_background(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }

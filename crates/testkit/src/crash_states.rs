@@ -157,6 +157,10 @@ pub struct Report {
     pub counts: Counts,
     /// States whose crash came after each of these happened, in an operation that was not durable yet.
     pub interrupted: Counts,
+    /// States whose crash came in or after a record in NVRAM that follows an fsync by the roll-forward log.
+    pub by_turns: usize,
+    /// States whose crash came after records in NVRAM were compacted, or while they were.
+    pub compacted: usize,
     /// What was wrong: workload, state, and how.
     pub failures: Vec<String>,
 }
@@ -169,6 +173,8 @@ impl std::ops::AddAssign for Report {
         self.nested += other.nested;
         self.counts += other.counts;
         self.interrupted += other.interrupted;
+        self.by_turns += other.by_turns;
+        self.compacted += other.compacted;
         self.failures.append(&mut other.failures);
     }
 }
@@ -285,6 +291,13 @@ impl Step {
     }
 }
 
+/// Whether a record in NVRAM followed an fsync by the roll-forward log until `now`, and how often records were
+/// compacted.
+fn is_by_turns(before: &Counts, now: &Counts, until: Option<(bool, u64)>) -> (bool, u64) {
+    let follows = before.left > 0 && now.journaled > before.journaled;
+    (follows || until.is_some_and(|(by_turns, _)| by_turns), now.compacted)
+}
+
 fn run_one(
     setup: &Setup,
     base: &MemDevice,
@@ -299,9 +312,12 @@ fn run_one(
     session.steps = (setup.contract != Contract::Posix).then(Vec::new);
     let (mut before, mut settled) = (Counts::default(), Counts::default());
     let mut happened = Vec::new();
+    let mut in_nvram = Vec::new();
     // What happened since something was made durable last, and this operation's part.
     let mut count = |fs: &dyn FileSystem, durable: Durable| {
-        before = fs.counts();
+        let now = fs.counts();
+        in_nvram.push(is_by_turns(&before, &now, in_nvram.last().copied()));
+        before = now;
         happened.push(before.since(&settled).kinds());
         if durable != Durable::Nothing {
             settled = before;
@@ -333,6 +349,9 @@ fn run_one(
         report.states += 1;
         let acknowledged = state.last_mark().unwrap_or(0) as usize;
         report.interrupted += happened.get(acknowledged).copied().unwrap_or_default();
+        let (by_turns, compacted) = in_nvram.get(acknowledged).copied().unwrap_or_default();
+        report.by_turns += usize::from(by_turns);
+        report.compacted += usize::from(compacted > 0);
         let judged = Judged { setup, history: &history, acknowledged };
         let sample = Sample {
             raw: sampled(setup.raw_every),

@@ -14,8 +14,8 @@ use medfs_format::{BLOCK_SIZE, Block};
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of the memory.
-pub const NVRAM_BYTES: u64 = 128 << 10;
+/// Bytes of the memory: as few as there may be, so that it becomes full.
+pub const NVRAM_BYTES: u64 = 64 << 10;
 const BLOCKS: u64 = NVRAM_BYTES / BLOCK_SIZE as u64;
 
 const TAG: WriteTag = WriteTag::new(Cause::Meta, Temperature::Hot);

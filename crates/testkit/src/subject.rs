@@ -90,6 +90,8 @@ counts! {
     unsynced
     /// fsyncs that went to the volume although there was an NVRAM.
     left
+    /// Records in NVRAM that took the place of all others.
+    compacted
 }
 
 /// A mounted file system: the operations on files, and what else the harnesses ask of one.

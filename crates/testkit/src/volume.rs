@@ -98,6 +98,7 @@ impl FileSystem for Volume {
             placed: stats.nvram.as_ref().map_or(0, |nvram| nvram.placed),
             unsynced: stats.nvram.as_ref().map_or(0, |nvram| nvram.unsynced),
             left: stats.nvram.as_ref().map_or(0, |nvram| nvram.left_for_kind + nvram.left_for_size),
+            compacted: stats.nvram.as_ref().map_or(0, |nvram| nvram.compactions),
         }
     }
 }

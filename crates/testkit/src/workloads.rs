@@ -312,3 +312,54 @@ fn files_with_deltas() -> Vec<Op> {
     }
     ops
 }
+
+/// `count` workloads of some dozens of operations each on three files and their names. Most are fsyncs of little, which
+/// an NVRAM takes, over and over on the same pages; between them are atomic writes, which go to the volume.
+pub fn on_both_ways(seed: u64, count: usize) -> Vec<Workload> {
+    let mut random = ChaCha12Rng::seed_from_u64(seed ^ 0x0062_6f74_6800);
+    let mut pick = |n: usize| random.random_range(0..n);
+    let mut workload = |n| {
+        // Every second one does without atomic writes: nothing lies between its records, and they become many.
+        let (atomic, count) = if n % 2 == 0 { (true, 24) } else { (false, 56) };
+        let mut steps = with_direct_nodes(pick(200) as u8);
+        steps.extend((0..count).map(|_| by_either_way(&mut pick, atomic)));
+        Workload(steps)
+    };
+    (0..count).map(&mut workload).collect()
+}
+
+/// A file with pages of a direct node and with deltas, so that its inode can note addresses.
+fn with_direct_nodes(seed: u8) -> Vec<Step> {
+    let (at, persist) = (place(0, 0), Persist::Sync);
+    let file = Target::Path(at);
+    let far = Op::Write { file, offset: 930 * 4096, len: 30 * 4096, seed: seed | 1 };
+    let patches = Op::Patch { file, first: 0, count: 2, len: 30, seed };
+    [far, patches].map(|op| Step { op, subject: at, persist }).into()
+}
+
+fn by_either_way(pick: &mut impl FnMut(usize) -> usize, atomic: bool) -> Step {
+    use Persist::{Fdatasync, Fsync, FsyncParent, Nothing};
+    let at = [place(0, 0), place(0, 0), place(0, 2), place(1, 0)][pick(4)];
+    let (file, seed) = (Target::Path(at), pick(200) as u8);
+    let (first, page) = (pick(4) as u16, pick(4) as u64 * 4096);
+    let patch = Op::Patch { file, first, count: 1 + pick(3) as u8, len: [9, 40, 120][pick(3)], seed };
+    let persist = [Fsync, Fsync, Fdatasync][pick(3)];
+    let step = |op, persist| Step { op, subject: at, persist };
+    match pick(20) {
+        0..=2 if atomic => {
+            step(Op::AtomicUpdate { file, offsets: [page, 9000], len: 60, seed, commit: true }, Nothing)
+        }
+        3 => step(Op::Truncate { file, size: page + 300 }, persist),
+        4 => step(Op::Write { file, offset: page + 4096, len: 6000, seed }, persist),
+        5 => step(Op::Create { at, kind: FileKind::Regular, perm: 0o640 }, [Fsync, FsyncParent][pick(2)]),
+        6 => step(Op::Unlink { at }, [Nothing, FsyncParent][pick(2)]),
+        7..=8 => {
+            let to = [place(0, 2), place(0, 3), place(0, 0)][pick(3)];
+            let op = Op::Rename { from: at, to, flags: RenameFlags::empty() };
+            Step { op, subject: to, persist: [Fsync, FsyncParent][pick(2)] }
+        }
+        9 => step(Op::SetXattr { file, name: 1, len: 30 + u16::from(seed), mode: XattrMode::Set }, persist),
+        10..=11 => step(Op::Write { file, offset: 935 * 4096 + page, len: 4096, seed: seed | 1 }, persist),
+        _ => step(patch, persist),
+    }
+}

@@ -21,7 +21,9 @@ use medfs_testkit::oracle::Contract;
 use medfs_testkit::planted::{Disorder, Unordered};
 use medfs_testkit::subject::{Check, Counts, Mounter};
 use medfs_testkit::volume::{mounter, mounter_in_time, mounter_over, test_clock};
-use medfs_testkit::workloads::{self, mixed, on_apps, on_names, on_rewritten_pages, on_small_updates};
+use medfs_testkit::workloads::{
+    self, mixed, on_apps, on_both_ways, on_names, on_rewritten_pages, on_small_updates,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -171,18 +173,19 @@ fn with_nvram(options: &str) -> Setup {
 }
 
 /// Little and large changes by turns, blocks overwritten in place where they may be, and pages that leave memory early.
+/// Where a tenth of the memory is the threshold, records are compacted soon.
 const ON_NVRAM: [&str; 6] = [
     "in_place=force",
-    "delta=off,in_place=force",
-    "cache=1M,compact_files=all",
-    "nvram_mode=ordered,in_place=force",
+    "delta=off,in_place=force,nvram_threshold=10",
+    "cache=1M,compact_files=all,nvram_threshold=10",
+    "nvram_mode=ordered,in_place=force,nvram_threshold=10",
     "nvram_mode=ordered,delta=off",
     "nvram_admit=population,in_place=force",
 ];
 
 #[test]
 fn some_states_of_nvram() {
-    let mut counts = Counts::default();
+    let (mut counts, mut by_turns, mut compacted) = (Counts::default(), 0, 0);
     for options in ON_NVRAM {
         let some =
             Setup { max_states: 20, one_in: 12, check_every: 40, nested_every: 100, ..with_nvram(options) };
@@ -194,14 +197,19 @@ fn some_states_of_nvram() {
             ("databases", on_databases(5, 20)),
             ("replaced files", on_replacements(5, 12)),
             ("files written anew", on_rewrites(5, 12)),
+            ("both ways", on_both_ways(5, 24)),
         ] {
-            let report = run(&some, &workloads);
+            let max_states = if what == "both ways" { 120 } else { some.max_states };
+            let report = run(&Setup { max_states, ..some.clone() }, &workloads);
             counts += report.counts;
             must_be_clean(&format!("NVRAM, {options}, {what}"), &report);
+            println!("{} states by turns, {} compacted", report.by_turns, report.compacted);
+            (by_turns, compacted) = (by_turns + report.by_turns, compacted + report.compacted);
         }
     }
     let Counts { journaled, from_parts, revoked, rested, placed, .. } = counts;
     assert!([journaled, from_parts, revoked, rested, placed].iter().all(|&n| n > 0), "{:?}", counts.named());
+    assert!(by_turns > 30 && compacted > 50, "{by_turns} states by turns, {compacted} compacted");
 }
 
 /// Little updates under each of these options, seed by seed.
@@ -218,8 +226,10 @@ fn all_states_of_nvram() {
         workloads
             .extend(mixed(seed, 2).into_iter().chain(on_databases(seed, 6)).chain(on_replacements(seed, 2)));
         workloads.extend(on_rewrites(seed, 4));
+        workloads.extend(on_both_ways(seed, 4));
         let report = run(&setup, &workloads);
         must_be_clean(&format!("seed {seed}, NVRAM, {options}"), &report);
+        println!("{} states by turns, {} compacted", report.by_turns, report.compacted);
         (None, report)
     });
 }

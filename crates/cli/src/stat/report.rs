@@ -177,6 +177,8 @@ impl<'a> Report<'a> {
         self.some("  with unreadable bases", "nvram.left_unreadable", "");
         self.count("  for want of room", "nvram.left_for_room", "");
         self.count("  after it failed", "nvram.left_after_failure", "");
+        let freed = format!("{} of superseded records went", size::show(self.number("nvram.compacted")));
+        self.some("compactions", "nvram.compactions", &freed);
         self.count("checkpoints that emptied it", "nvram.emptied", "");
     }
 

@@ -41,6 +41,9 @@ use std::time::Duration;
 /// Most files of [`Commit::fsync_many`] that are made durable by one flush: their writeback waits for each other.
 const MOST_TOGETHER: usize = 64;
 
+/// Time between looks of the timer, where nothing is due earlier.
+const BACKGROUND: Duration = Duration::from_secs(1);
+
 /// This part of a volume is left to cleaning where fsyncs are put off.
 const PART_FOR_CLEANING: u64 = 32;
 
@@ -349,6 +352,12 @@ impl Commit {
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.count_changes();
         self.ways.durability.is_due(now) || self.ways.nvram.as_ref().is_some_and(|nvram| nvram.is_due(now))
+    }
+
+    /// When the volume's timer has to look at what waits again.
+    pub(crate) fn next_background(&self) -> Duration {
+        let now = self.clock.monotonic();
+        self.ways.nvram.as_ref().map_or(BACKGROUND, |nvram| nvram.next_look(now).min(BACKGROUND))
     }
 
     fn page_counts(&self) -> PageCounts {

@@ -22,6 +22,8 @@ pub(crate) struct InNvram {
     any: AtomicBool,
     /// Checkpoints that made records void.
     epoch: AtomicU64,
+    /// Number of the next record.
+    next: AtomicU64,
     bases: Mutex<HashSet<BlockAddr>>,
     files: Mutex<Files>,
 }
@@ -31,6 +33,8 @@ struct Files {
     pages: HashMap<Ino, Pages>,
     /// How many there are of all files.
     count: u64,
+    /// Of files whose pages older records do not count for: the first record that may.
+    counts_from: HashMap<Ino, u64>,
 }
 
 impl Files {
@@ -78,6 +82,16 @@ impl InNvram {
         self.files.lock().count
     }
 
+    /// A record was made, before the one of this number.
+    pub(crate) fn recorded(&self, next: u64) {
+        self.next.store(next, Ordering::Release);
+    }
+
+    /// The first record whose word on pages of a file counts.
+    pub(crate) fn counts_from(&self, ino: Ino) -> u64 {
+        self.files.lock().counts_from.get(&ino).copied().unwrap_or(0)
+    }
+
     /// A page is not dirty any more: its version need not be kept.
     pub(crate) fn left(&self, ino: Ino, index: u64) {
         if !self.any() {
@@ -92,7 +106,9 @@ impl InNvram {
     /// The roll-forward log made all of a file durable, or the file is gone.
     pub(crate) fn superseded(&self, ino: Ino) {
         if self.any() {
-            self.files.lock().change(ino, Pages::clear);
+            let mut files = self.files.lock();
+            files.change(ino, Pages::clear);
+            files.counts_from.insert(ino, self.next.load(Ordering::Acquire));
         }
     }
 

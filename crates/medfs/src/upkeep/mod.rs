@@ -41,6 +41,7 @@ impl Upkeep {
         let idle = Arc::new(IdleWork::new(now));
         let tasks: Vec<Box<dyn UpkeepTask>> = vec![
             Box::new(RecordTimer),
+            Box::new(RecordCompaction),
             Box::new(CommitTimer),
             Box::new(BackgroundCleaning(gc)),
             Box::new(WhenIdle(idle.clone())),
@@ -89,6 +90,20 @@ impl UpkeepTask for RecordTimer {
 
     fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
         on.record_unsynced()?;
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Makes room in the NVRAM by one record for all, where that saves a checkpoint.
+struct RecordCompaction;
+
+impl UpkeepTask for RecordCompaction {
+    fn is_due(&self, on: &Commit, _: Duration) -> bool {
+        on.ways.nvram.as_ref().is_some_and(|nvram| nvram.is_to_compact())
+    }
+
+    fn step(&self, on: &Commit) -> Result<ControlFlow<()>> {
+        on.ways.nvram.iter().for_each(|nvram| nvram.compact(on));
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -14,6 +14,7 @@ use crate::tree::name_journal::recorded_name;
 use crate::types::*;
 use crate::volume::Volume;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// No path has more names.
 const DEEPEST: usize = 1 << 16;
@@ -263,5 +264,9 @@ impl Files for Volume {
         let was_wanted = self.upkeep.was_wanted();
         self.upkeep.background(&self.commit)?;
         self.retraining.background(&self.commit, was_wanted)
+    }
+
+    fn next_background(&self) -> Duration {
+        self.commit.next_background()
     }
 }

@@ -32,6 +32,10 @@ impl Files for Recorder {
         self.inner.background()
     }
 
+    fn next_background(&self) -> std::time::Duration {
+        self.inner.next_background()
+    }
+
     fn statfs(&self) -> medfs::Result<StatFs> {
         self.inner.statfs()
     }

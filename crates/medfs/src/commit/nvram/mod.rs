@@ -19,6 +19,7 @@
 
 mod admission;
 mod capture;
+mod compaction;
 mod parts;
 mod pending;
 mod recorder;
@@ -88,6 +89,21 @@ impl NvramJournal {
         self.ring.is_due(now)
     }
 
+    /// How long it takes until a checkpoint is due, at the pace of late.
+    pub(crate) fn next_look(&self, now: Duration) -> Duration {
+        self.ring.next_look(now)
+    }
+
+    /// Whether superseded records are to go, before a checkpoint empties the ring.
+    pub(crate) fn is_to_compact(&self) -> bool {
+        self.ring.is_to_compact()
+    }
+
+    /// See [`compaction`].
+    pub(crate) fn compact(&self, tree: &Tree) {
+        self.ring.compact(tree);
+    }
+
     pub(crate) fn stats(&self, map: &Map) -> NvramStats {
         NvramStats { pages_held: map.since.in_nvram.pages(), ..self.ring.stats() }
     }
@@ -140,7 +156,12 @@ impl NvramJournal {
             Err(left) => Ok(Err(left)),
         };
         match &appended {
-            Ok(Ok(())) => taken.into_iter().for_each(|capture| self.ring.note(capture.recorded(&on))),
+            Ok(Ok(())) => {
+                taken.into_iter().for_each(|capture| self.ring.note(capture.recorded(&on)));
+                if self.ring.compacts_at_once() {
+                    self.ring.compact(tree);
+                }
+            }
             _ => taken.into_iter().for_each(|capture| capture.give_back(&on)),
         }
         appended

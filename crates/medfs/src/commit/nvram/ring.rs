@@ -10,15 +10,17 @@
 //! Locks: the ring's, inside which the order of the chain is asked for.
 
 use super::capture::Recorded;
+use super::compaction::{Compaction, Kept};
 use super::recorder::Left;
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::ranks;
+use crate::tree::Tree;
 use medfs_device::Nvram;
 use medfs_device::nvram::LINE;
 use medfs_format::nvram::{
     Found, MAX_RECORD, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder,
-    Stamp, next_start,
+    Stamp, next_start, scan,
 };
 use medfs_format::seal::SealKey;
 use medfs_format::superblock::RawNvramInfo;
@@ -32,8 +34,18 @@ use zerocopy::{FromZeros, IntoBytes};
 /// How old the oldest record may become before a checkpoint is due.
 const OLDEST: Duration = Duration::from_secs(300);
 
+/// The timer looks at the ring at most so often.
+const SOONEST: Duration = Duration::from_millis(10);
+
 /// A record takes at most one part of so many of the ring.
 const PART_OF_A_RECORD: usize = 8;
+/// Records are compacted where what they hold takes at most one part of so many of what they take.
+const PART_OF_COMPACTED: u64 = 2;
+/// Where they could not be, as many parts of the ring are filled before that is tried again.
+const PARTS_BEFORE_ANOTHER: u64 = 16;
+/// In a ring of at most so many bytes the fsync that reaches the threshold compacts records; in a larger one that takes
+/// longer than an fsync may, and the timer does it.
+const COMPACTED_BY_FSYNC: u64 = 1 << 20;
 
 /// With `nvram=`: what the memory holds, and what it took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
@@ -72,6 +84,10 @@ pub struct NvramStats {
     pub flushed_first: u64,
     /// Checkpoints that made records void.
     pub emptied: u64,
+    /// Records made of all others, which then went.
+    pub compactions: u64,
+    /// Bytes of the ring that these gave back.
+    pub compacted: u64,
     /// fsyncs that went to the volume as atomic writes and compressed files do.
     pub left_for_kind: u64,
     /// Those of which too much changed.
@@ -107,12 +123,16 @@ struct State {
     meta: Option<Meta>,
     next: u64,
     sequence: u64,
+    /// Bytes in use before which no compaction is tried.
+    compact_from: u64,
     /// When the oldest record that counts was made.
     oldest: Option<Duration>,
     /// The memory failed, and the superblock still names it.
     to_leave: bool,
     /// When changes that nobody synced were last recorded.
     unsynced_at: Duration,
+    /// When the timer last looked at the ring, and the bytes of all records then.
+    looked: (Duration, u64),
     /// How often the ring began anew.
     turns: u64,
     stats: NvramStats,
@@ -146,9 +166,11 @@ impl Ring {
             meta: None,
             next: RING_START,
             sequence: 0,
+            compact_from: 0,
             oldest: None,
             to_leave: false,
             unsynced_at: Duration::ZERO,
+            looked: (Duration::ZERO, 0),
             turns: 0,
             stats,
         };
@@ -250,6 +272,7 @@ impl Ring {
         state.turns += u64::from(at == RING_START);
         state.stats.note_written(at, size);
         state.sequence += 1;
+        map.since.in_nvram.recorded(state.sequence);
         state.oldest.get_or_insert(map.clock.monotonic());
         state.stats.used += takes;
         state.stats.records += 1;
@@ -280,7 +303,7 @@ impl Ring {
                 Err(error) => self.fail(state, &error),
             }
         }
-        (state.stats.used, state.oldest) = (0, None);
+        (state.stats.used, state.oldest, state.compact_from) = (0, None, 0);
         if state.to_leave {
             match map.set_nvram(None) {
                 Ok(()) => state.to_leave = false,
@@ -296,7 +319,87 @@ impl Ring {
             return false;
         }
         let old = state.oldest.is_some_and(|oldest| now.saturating_sub(oldest) >= OLDEST);
-        old || state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
+        old || self.reaches_threshold(&state)
+    }
+
+    /// See [`super::NvramJournal::next_look`].
+    pub(super) fn next_look(&self, now: Duration) -> Duration {
+        let state = &mut *self.state.lock();
+        let records = state.stats.record_bytes;
+        let (before, then) = std::mem::replace(&mut state.looked, (now, records));
+        let (passed, grown) = (now.saturating_sub(before), records - then);
+        let left = (state.stats.bytes * self.threshold / 100).saturating_sub(state.stats.used);
+        if grown == 0 { Duration::MAX } else { passed.mul_f64(left as f64 / grown as f64).max(SOONEST) }
+    }
+
+    fn reaches_threshold(&self, state: &State) -> bool {
+        state.stats.used * 100 >= state.stats.bytes.max(1) * self.threshold
+    }
+
+    /// Whether records are to be compacted before a checkpoint makes them void.
+    pub(super) fn is_to_compact(&self) -> bool {
+        let state = self.state.lock();
+        state.meta.is_some() && self.reaches_threshold(&state) && state.stats.used >= state.compact_from
+    }
+
+    /// Puts one record in the place of all, where that frees much.
+    pub(super) fn compact(&self, tree: &Tree) {
+        let state = &mut *self.state.lock();
+        let Some(meta) = state.meta else { return };
+        if state.stats.used < state.compact_from {
+            return;
+        }
+        let before = state.stats.used;
+        match self.compact_all(tree, state, &meta) {
+            Ok(()) => {
+                state.stats.compactions += 1;
+                state.stats.compacted += before - state.stats.used;
+            }
+            Err(Kept::Much) => state.compact_from = u64::MAX,
+            Err(Kept::ForNow) => state.compact_from = before + state.stats.bytes / PARTS_BEFORE_ANOTHER,
+        }
+    }
+
+    fn compact_all(&self, tree: &Tree, state: &mut State, meta: &Meta) -> std::result::Result<(), Kept> {
+        let mut bytes = vec![0; meta.size as usize];
+        self.memory.read(0, &mut bytes).map_err(|_| Kept::ForNow)?;
+        let records = scan(&bytes, meta).map_err(|_| Kept::Much)?;
+        let (Some((_, first)), Some((_, last))) = (records.records.first(), records.records.last()) else {
+            return Err(Kept::Much);
+        };
+        // A checkpoint is about to make them void.
+        if (records.sequence, last.stamp.checkpoint) != (state.sequence, tree.version_in_footers()) {
+            return Err(Kept::ForNow);
+        }
+        let is_of_one =
+            (first.stamp.checkpoint, first.stamp.chain) == (last.stamp.checkpoint, last.stamp.chain);
+        if !is_of_one {
+            return Err(Kept::Much);
+        }
+        let room = (state.stats.bytes - state.stats.used).min(state.stats.used / PART_OF_COMPACTED);
+        let record = Compaction::of(tree, &records.records, room as usize)?;
+        let size = record.size() as u64;
+        let (at, gap) = next_start(meta, state.next, size);
+        let end = (at + size).next_multiple_of(meta.unit.into());
+        if state.stats.used + gap + end - at > state.stats.bytes {
+            return Err(Kept::Much);
+        }
+        let bytes = record.seal(Stamp { sequence: state.sequence, ..last.stamp });
+        let next = Meta { first: at, sequence: state.sequence, update: meta.update + 1, ..*meta };
+        let written = self.memory.write(at, &bytes).and_then(|()| self.memory.persist(at, size));
+        if let Err(error) = written.and_then(|()| write_meta(&*self.memory, &next)) {
+            self.fail(state, &error);
+            return Err(Kept::Much);
+        }
+        state.meta = Some(next);
+        state.next = if end == meta.size { RING_START } else { end };
+        state.turns += u64::from(at == RING_START);
+        state.stats.note_written(at, size);
+        state.stats.note_written(next.place(), size_of::<RawMeta>() as u64);
+        state.sequence += 1;
+        tree.since.in_nvram.recorded(state.sequence);
+        state.stats.used = end - at;
+        Ok(())
     }
 
     /// Counts what a record holds of a file.
@@ -340,6 +443,11 @@ impl Ring {
     /// Counts a record of them.
     pub(super) fn note_unsynced(&self) {
         self.state.lock().stats.unsynced += 1;
+    }
+
+    /// Whether the fsync that reaches the threshold compacts records.
+    pub(super) fn compacts_at_once(&self) -> bool {
+        self.bytes() <= COMPACTED_BY_FSYNC && self.is_to_compact()
     }
 
     /// Bytes of the ring.

@@ -394,10 +394,10 @@ impl Chain {
     /// Takes up what a record in NVRAM says: nodes as links, the last of each file with the fsync mark, and pages.
     fn add_record(&mut self, store: &Store, record: &PlacedRecord<'_>) -> Result<()> {
         let mut last_of: HashMap<Ino, usize> = HashMap::new();
-        let (mut pages, mut names) = (Vec::new(), Vec::new());
+        let mut pages = Vec::new();
         for tag in record.tags() {
             match tag {
-                Tag::Removed(name) => names.push(LostName::from(&name)),
+                Tag::Removed(name) => self.add_removed(record, LostName::from(&name)),
                 Tag::Revoke { ino, first, count } => {
                     check_file(store, record, ino)?;
                     pages.push((ino, first, PageContent::Revoked(count)));
@@ -419,7 +419,15 @@ impl Chain {
                             }
                             let is_inode = matches!(home, Home::Named) || home == Home::Node(ino);
                             let entry = Some(entry);
-                            self.links.push(Link { addr, entry, ino, is_inode, fsync: false, layout: None });
+                            // Of several inodes of a file each tells how the nodes before it are laid out.
+                            self.links.push(Link {
+                                addr,
+                                entry,
+                                ino,
+                                is_inode,
+                                fsync: is_inode,
+                                layout: None,
+                            });
                         }
                         (_, Start::Parts(_)) => {
                             return Err(bad_record(record, "flags", format!("parts of a node of {ino}")));
@@ -438,10 +446,16 @@ impl Chain {
             self.files.entry(ino).or_default().is_in_records = true;
             self.pages.push(PageChange { after, ino, index, what });
         }
-        if !names.is_empty() {
-            self.removals.push(Removal { names, listed: (Structure::NvramRecord, record.at), after });
-        }
         Ok(())
+    }
+
+    /// Takes up a name that a record says a file lost, behind the nodes that it has before.
+    fn add_removed(&mut self, record: &PlacedRecord<'_>, name: LostName) {
+        let (listed, after) = ((Structure::NvramRecord, record.at), self.links.len());
+        match self.removals.last_mut().filter(|last| (last.listed, last.after) == (listed, after)) {
+            Some(last) => last.names.push(name),
+            None => self.removals.push(Removal { names: vec![name], listed, after }),
+        }
     }
 
     /// Blocks of the chain.
