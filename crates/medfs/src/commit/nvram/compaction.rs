@@ -247,7 +247,7 @@ impl Nodes<'_> {
     fn inode(&mut self, body: Body<'_>) -> Result<Box<Block>, Kept> {
         let mut block = match body.base {
             Base::Block(NULL_ADDR) => Block::boxed(),
-            Base::Block(addr) => self.base(addr)?.clone(),
+            Base::Block(addr) => self.base(addr)?.boxed_copy(),
             Base::Parts(_) => return Err(Kept::ForNow),
         };
         let rebuilt = self
@@ -257,7 +257,7 @@ impl Nodes<'_> {
         rebuilt.map(|()| block).map_err(|_| Kept::ForNow)
     }
 
-    fn base(&mut self, addr: BlockAddr) -> Result<&Box<Block>, Kept> {
+    fn base(&mut self, addr: BlockAddr) -> Result<&Block, Kept> {
         match self.bases.entry(addr) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => Ok(new.insert(self.tree.io.read(addr).map_err(|_| Kept::ForNow)?)),
