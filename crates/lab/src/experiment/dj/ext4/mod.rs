@@ -173,7 +173,7 @@ impl State {
         let folder = split(path).0.to_owned();
         let (number, names) = self.folder(&folder);
         self.folders.insert(folder, (number, names + 1));
-        let block = DIRECTORIES | number << 24 | names / NAMES;
+        let block = DIRECTORIES | number << 24 | (names / NAMES);
         if names.is_multiple_of(NAMES) {
             self.blocks_changed();
         }
