@@ -54,6 +54,7 @@ impl Due {
 }
 
 /// What is taken of a file in the moment in which its pages are placed.
+#[derive(Default)]
 struct Taken {
     due: Due,
     /// The inode is the only node, and nothing but its times differs from what is durable.
@@ -98,6 +99,14 @@ impl CommitSink for RollForwardLog {
         for file in &set.files {
             if !file.regular {
                 files.push(Err(file.refused));
+                continue;
+            }
+            if !file.dirty && file.naming == Naming::AsItWas {
+                files.push(Ok(OnItsWay {
+                    file,
+                    pages: self.flush_pages(tree, file),
+                    taken: Taken::default(),
+                }));
                 continue;
             }
             let (pages, taken) = file.write_pages(tree, |all, closed| self.take(tree, file, all, closed));
@@ -152,6 +161,12 @@ impl RollForwardLog {
         let last: Vec<Option<LastNode>> =
             files.iter().map(|file| self.lead_up(tree, file)).collect::<Result<_>>()?;
         self.group.write_at_once(tree, &tree.deltas, self.flush, &last.iter().flatten().collect::<Vec<_>>())
+    }
+
+    /// Of a file of which nothing is to be written: what was written of it before may not be durable yet.
+    fn flush_pages(&self, tree: &Tree, file: &StagedFile<'_>) -> WrittenPages {
+        let mark = file.inode.lock.read().data_mark;
+        WrittenPages { mark, blocked: Vec::new(), outcome: self.flush.after_pages(&tree.io, mark) }
     }
 
     /// Waits for the flush of nodes that were written for a later one.

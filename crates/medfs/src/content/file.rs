@@ -37,6 +37,27 @@ pub(crate) struct Written {
     pub(crate) dirtied: bool,
 }
 
+/// What decides how a file is read, as its inode has it at one moment.
+struct Layout {
+    kind: Option<FileKind>,
+    size: u64,
+    inline: bool,
+    encrypted: bool,
+    clusters: bool,
+}
+
+impl Layout {
+    fn of(r: &RawInode) -> Layout {
+        Layout {
+            kind: FileKind::from_mode(r.i_mode.get()),
+            size: r.i_size.get(),
+            inline: r.inline().contains(Inline::DATA),
+            encrypted: r.advise().contains(Advise::ENCRYPT),
+            clusters: r.compression().is_some(),
+        }
+    }
+}
+
 /// Pages that a range of bytes, which is not empty, lies in.
 fn pages_touched(offset: u64, len: usize) -> u64 {
     (offset + len as u64 - 1) / PAGE - offset / PAGE + 1
@@ -47,19 +68,20 @@ impl Content {
         let inode = self.inode(ino)?;
         let state = inode.lock.read();
         inode.check_alive(&state)?;
-        match inode.kind() {
-            FileKind::Regular | FileKind::Symlink => {}
-            FileKind::Directory => return Err(Posix::IsDirectory.into()),
+        let layout = inode.raw(Layout::of);
+        match layout.kind {
+            Some(FileKind::Regular | FileKind::Symlink) => {}
+            Some(FileKind::Directory) => return Err(Posix::IsDirectory.into()),
             _ => return Err(Posix::InvalidArgument.into()),
         }
-        self.check_readable_content(&inode)?;
-        let size = state.pages.size_seen(inode.size());
+        self.check_readable(&layout)?;
+        let size = state.pages.size_seen(layout.size);
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
             return Ok(0);
         }
         let buf = &mut buf[..len];
-        if inode.is_inline() {
+        if layout.inline {
             self.read_inline(&inode, offset, buf);
         } else {
             self.read_seen(&inode, &state, offset, buf)?;
@@ -87,13 +109,15 @@ impl Content {
 
     /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
     pub(crate) fn check_readable_content(&self, inode: &Inode) -> Result<()> {
-        let (encrypted, clusters) =
-            inode.raw(|r| (r.advise().contains(Advise::ENCRYPT), r.compression().is_some()));
-        if encrypted {
+        self.check_readable(&inode.raw(Layout::of))
+    }
+
+    fn check_readable(&self, layout: &Layout) -> Result<()> {
+        if layout.encrypted {
             let text = "it is encrypted, and medfs cannot decrypt: the kernel's f2fs reads it with its key";
             return Err(Error::Incompatible(text.into()));
         }
-        if clusters && !self.has_compression() {
+        if layout.clusters && !self.has_compression() {
             let text = "it is compressed, on a volume without the feature compression";
             return Err(Error::Incompatible(text.into()));
         }

@@ -166,6 +166,9 @@ impl Content {
                 copy_out(buf, offset, index, &Block::ZERO);
             }
         }
+        if wanted.is_empty() {
+            return Ok(());
+        }
         wanted.sort_unstable();
         let mut records = records.unwrap_or_default();
         for run in requests(&wanted) {
