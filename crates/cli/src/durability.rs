@@ -37,7 +37,19 @@ pub(crate) struct DurabilityArgs {
 }
 
 pub(crate) fn run(args: &DurabilityArgs) -> Result<u8> {
-    args.paths.iter().try_for_each(|path| say(args.says, path))?;
+    let (last, others) = args.paths.split_last().expect("clap requires one");
+    let mut failed = false;
+    for path in others {
+        // One that cannot be told keeps none of the others from it.
+        if let Err(error) = say(args.says, path) {
+            errln!("medfs durability: {error:#}");
+            failed = true;
+        }
+    }
+    say(args.says, last)?;
+    if failed {
+        return Ok(exit::FAILURE);
+    }
     Ok(exit::SUCCESS)
 }
 
@@ -62,6 +74,9 @@ fn say(says: Says, path: &Path) -> Result<()> {
             removed => removed,
         },
     };
+    if done == Err(Errno::PERM) {
+        bail!("only root may say it of {shown}");
+    }
     done.map_err(io::Error::from).with_context(|| format!("cannot keep it on {shown}"))
 }
 

@@ -27,9 +27,10 @@ pub(crate) enum Power {
 }
 
 #[derive(Args, Debug)]
+#[command(override_usage = "medfs power <STATE> <DIR|--all>")]
 pub(crate) struct PowerArgs {
     /// State of the power
-    #[arg(value_enum, hide_possible_values = true, value_name = "low|ok|auto")]
+    #[arg(value_enum, value_name = "STATE")]
     power: Power,
     #[command(flatten)]
     which: OneOrAll,

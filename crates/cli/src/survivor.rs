@@ -25,6 +25,7 @@ pub(crate) fn resolve(options: &mut MountOptions, dev: &dyn BlockDevice) {
     if options.survivor != Survivor::Auto {
         if let Survivor::In(dir) = &options.survivor
             && makes
+            && dir.exists()
             && !is_in_memory(dir)
         {
             errln!(

@@ -145,7 +145,7 @@ fn unmount(wanted: &Wanted) -> Result<u8> {
     ended.with_context(|| format!("{dir} is unmounted, but the last writes may be lost"))?;
     if had_ended && !mount.read_only {
         bail!(
-            "{dir} is unmounted, but its daemon had ended before its last checkpoint: the next mount brings back what was fsynced, and no more"
+            "{dir} is unmounted, but its daemon had ended before its last checkpoint: the next mount brings back what was durable, and what lies in the NVRAM or the survivor log, and no more"
         );
     }
     Ok(exit::SUCCESS)

@@ -174,6 +174,9 @@ fn info(args: &InfoArgs) -> Result<u8> {
 /// `medfs nvram init`
 fn init(args: &InitArgs) -> Result<u8> {
     let path = &args.memory.path;
+    if args.size.is_none() && !path.exists() {
+        bail!("{} does not exist: --size SIZE makes a file for a memory", path.display());
+    }
     let is_made = args.size.map_or(Ok(false), |size| make(path, size))?;
     let access = NvramAccess { read_only: false, volatile: args.volatile };
     let memory = open_nvram(path, args.memory.offset, args.memory.size, access).inspect_err(|_| {
@@ -181,7 +184,11 @@ fn init(args: &InitArgs) -> Result<u8> {
             let _ = std::fs::remove_file(path);
         }
     })?;
-    let holds = Holds::of(&*memory)?;
+    let holds = Holds::of(&*memory).inspect_err(|_| {
+        if is_made {
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
     if holds.holds == "zeros" {
         outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
         return Ok(exit::SUCCESS);
@@ -225,7 +232,7 @@ fn has_size(path: &Path, wanted: u64) -> Result<()> {
     let there = path.metadata().with_context(|| format!("cannot access {}", path.display()))?;
     if there.is_file() && there.len() != wanted {
         let (there, wanted) = (size::show(there.len()), size::show(wanted));
-        bail!("{} exists and has {there}, not {wanted}: remove it first", path.display());
+        bail!("{} exists and has {there}, not {wanted}: leave --size out to use it as it is", path.display());
     }
     Ok(())
 }

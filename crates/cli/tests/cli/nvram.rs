@@ -81,7 +81,7 @@ fn a_memory_is_made_ready_shown_and_checked() {
     run("info", &[&memory]).failure();
     medfs().args(["nvram", "init", "--size", "1M"]).arg(&memory).assert().success();
     let text = error(1, medfs().args(["nvram", "init", "--size", "16M"]).arg(&memory));
-    assert!(text.contains("has 1 MiB, not 16 MiB: remove it first"), "{text}");
+    assert!(text.contains("has 1 MiB, not 16 MiB: leave --size out to use it as it is"), "{text}");
     assert!(said(run("info", &[&memory]).success()).contains("ready for a volume"));
     crashed(&image, &memory);
 

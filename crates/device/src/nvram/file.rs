@@ -62,7 +62,7 @@ impl Nvram for FileNvram {
         range_of(self.size, offset, len).map(drop)
     }
     fn name(&self) -> String {
-        self.opened.path().display().to_string()
+        self.opened.name()
     }
 }
 

@@ -288,7 +288,7 @@ impl Nvram for MappedNvram {
     }
 
     fn name(&self) -> String {
-        self.opened.path().display().to_string()
+        self.opened.name()
     }
 }
 

@@ -46,15 +46,15 @@ pub fn open_nvram(
     size: Option<u64>,
     access: NvramAccess,
 ) -> io::Result<Arc<dyn Nvram>> {
-    let opened = Opened::open(path, access)?;
+    let mut opened = Opened::open(path, access)?;
     let kind = opened.kind(Path::new("/sys"))?;
     Ok(match kind.way {
         Way::Through { sector } => {
-            let (offset, size) = opened.part((offset, size), kind.bytes, sector)?;
+            let (offset, size) = opened.take_part((offset, size), kind.bytes, sector)?;
             Arc::new(FileNvram::of(opened, (offset, size), sector))
         }
         Way::Mapped { page, order, skips } => {
-            let (offset, size) = opened.part((offset, size), kind.bytes, LINE)?;
+            let (offset, size) = opened.take_part((offset, size), kind.bytes, LINE)?;
             opened.check_memory((offset, size))?;
             Arc::new(MappedNvram::of(opened, (skips + offset, size), (page, order))?)
         }
@@ -82,6 +82,8 @@ pub(super) struct Opened {
     file: File,
     _claim: Claim,
     path: PathBuf,
+    /// Offset and size in bytes, where only a part of it is used.
+    part: Option<(u64, u64)>,
     stat: Stat,
     access: NvramAccess,
 }
@@ -99,7 +101,7 @@ impl Opened {
         let stat = rustix::fs::fstat(&fd).map_err(named)?;
         let share = if access.read_only { Share::Readers } else { Share::Nobody };
         let claim = Claim::take(path, &fd, share, Duration::ZERO)?;
-        Ok(Opened { file: fd.into(), _claim: claim, path: path.to_owned(), stat, access })
+        Ok(Opened { file: fd.into(), _claim: claim, path: path.to_owned(), part: None, stat, access })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -110,8 +112,12 @@ impl Opened {
         &self.file
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// As `nvram=` names it.
+    pub(super) fn name(&self) -> String {
+        match self.part {
+            Some((offset, size)) => format!("{}@{offset}+{size}", self.path.display()),
+            None => self.path.display().to_string(),
+        }
     }
 
     pub(super) fn writes(&self) -> bool {
@@ -246,7 +252,18 @@ impl Opened {
         }
     }
 
-    /// A part of a memory of so many bytes, in whole sectors.
+    /// Takes a part of a memory of so many bytes, in whole sectors.
+    fn take_part(
+        &mut self,
+        (offset, size): (u64, Option<u64>),
+        whole: Option<u64>,
+        sector: u64,
+    ) -> io::Result<(u64, u64)> {
+        let part = self.part((offset, size), whole, sector)?;
+        self.part = (offset > 0 || size.is_some()).then_some(part);
+        Ok(part)
+    }
+
     fn part(
         &self,
         (offset, size): (u64, Option<u64>),

@@ -103,7 +103,14 @@ impl InNvram {
         }
     }
 
-    /// The roll-forward log made all of a file durable, or the file is gone.
+    /// A file is gone, which no record says: after power loss it may be back, and records count for it.
+    pub(crate) fn gone(&self, ino: Ino) {
+        if self.any() {
+            self.files.lock().change(ino, Pages::clear);
+        }
+    }
+
+    /// The roll-forward log made all of a file durable.
     pub(crate) fn superseded(&self, ino: Ino) {
         if self.any() {
             let mut files = self.files.lock();

@@ -123,7 +123,7 @@ impl Tree {
         self.free_node(inode.ino, inode.ino)?;
         state.dead = true;
         self.since.renamed_files.lock().remove(&inode.ino);
-        self.since.in_nvram.superseded(inode.ino);
+        self.since.in_nvram.gone(inode.ino);
         self.since.cut_off.free(self, inode.ino);
         self.inodes.forget(inode.ino);
         // Which asks what is known of the file.

@@ -59,6 +59,36 @@ fn pages_that_are_written_again_and_again_need_no_checkpoint() {
     }
 }
 
+/// A file is unlinked, or another one takes its name, and nothing makes that durable: after power loss it is back as it
+/// was fsynced, also where the records that say so were compacted meanwhile.
+#[test]
+fn a_file_whose_end_is_not_durable_keeps_what_was_fsynced() {
+    for replaced in [false, true] {
+        let mounted = mounted("");
+        let (v, root) = (&mounted.v, mounted.v.root());
+        let (f, mut expected) = noisy_file(v, "f", 8);
+        let (g, mut other) = noisy_file(v, "g", 8);
+        let (new, _) = noisy_file(v, "new", 1);
+        v.sync().expect("sync");
+        patch(v, f, &mut expected, 5000, &[7; 50]);
+        v.fsync(f, false).expect("fsync");
+        match replaced {
+            true => v.rename(root, b"new", root, b"f", RenameFlags::empty()).expect("renamed"),
+            false => v.unlink(root, b"f").expect("unlinked"),
+        };
+        [f, new].iter().for_each(|&ino| v.release(ino, 1));
+        for round in 0..700usize {
+            patch(v, g, &mut other, 100 + round % 8 * PAGE, &(round as u32).to_le_bytes());
+            v.fsync(g, false).expect("fsync");
+        }
+        assert!(stats(v).compactions > 0, "{:?}", stats(v));
+        let again = mounted.after_power_loss();
+        assert_eq!(at(&again, "f").expect("it is back").ino, f, "replaced: {replaced}");
+        assert!(content(&again, f) == expected, "replaced: {replaced}");
+        assert!(content(&again, g) == other);
+    }
+}
+
 /// What is cut off is revoked, and a page that comes back is zeros; names go round.
 #[test]
 fn what_files_lost_does_not_come_back() {

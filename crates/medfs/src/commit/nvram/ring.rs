@@ -145,14 +145,25 @@ pub(super) struct Ring {
     state: Mutex<State>,
 }
 
-/// The journal that a memory has, as both copies of its metadata say. `Io` where it cannot be read.
+/// The journal that a memory has, as both copies of its metadata say. `Io` where it cannot be read, `Invalid` where it
+/// is too small for one.
 pub fn nvram_journal(memory: &dyn Nvram) -> Result<Found> {
+    check_size(memory, memory.size())?;
     let mut copies = [RawMeta::new_zeroed(), RawMeta::new_zeroed()];
     for (at, copy) in (0..).step_by(META_STRIDE as usize).zip(&mut copies) {
         memory.read(at, copy.as_mut_bytes()).map_err(|e| failed(memory, "be read", &e))?;
     }
     let [a, b] = &copies;
     Ok(Meta::in_force([a, b]))
+}
+
+/// `size`: bytes of it in whole units.
+fn check_size(memory: &dyn Nvram, size: u64) -> Result<()> {
+    if size >= MIN_SIZE {
+        return Ok(());
+    }
+    let (name, bytes) = (memory.name(), memory.size());
+    Err(Error::Invalid(format!("the NVRAM {name} has {bytes} bytes: at least {MIN_SIZE} are needed")))
 }
 
 pub(super) fn failed(memory: &dyn Nvram, what: &str, error: &io::Error) -> Error {
@@ -191,13 +202,7 @@ impl Ring {
         let memory = self.memory();
         let unit = memory.unit().clamp(8, MAX_UNIT.into());
         let size = memory.size().min(MAX_SIZE) / unit * unit;
-        if size < MIN_SIZE {
-            return Err(Error::Invalid(format!(
-                "the NVRAM {} has {} bytes: at least {MIN_SIZE} are needed",
-                memory.name(),
-                memory.size()
-            )));
-        }
+        check_size(memory, size)?;
         let update = if let Found::Meta(meta) = nvram_journal(memory)? { meta.update } else { 0 };
         let previous = map.sb.nvram_in_use().map_or(0, |info| info.generation.get());
         let checkpoint = map.cp.lock().header.checkpoint_ver.get();
