@@ -56,6 +56,20 @@ impl Layout {
             clusters: r.compression().is_some(),
         }
     }
+
+    /// Content that is stored in a way this version cannot decode is an error, never raw bytes. `compression`: whether
+    /// the volume has the feature.
+    fn check(&self, compression: bool) -> Result<()> {
+        if self.encrypted {
+            let text = "it is encrypted, and medfs cannot decrypt: the kernel's f2fs reads it with its key";
+            return Err(Error::Incompatible(text.into()));
+        }
+        if self.clusters && !compression {
+            let text = "it is compressed, on a volume without the feature compression";
+            return Err(Error::Incompatible(text.into()));
+        }
+        Ok(())
+    }
 }
 
 /// Pages that a range of bytes, which is not empty, lies in.
@@ -74,7 +88,7 @@ impl Content {
             Some(FileKind::Directory) => return Err(Posix::IsDirectory.into()),
             _ => return Err(Posix::InvalidArgument.into()),
         }
-        self.check_readable(&layout)?;
+        layout.check(self.has_compression())?;
         let size = state.pages.size_seen(layout.size);
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
@@ -107,21 +121,9 @@ impl Content {
         Ok(())
     }
 
-    /// Content that is stored in a way this version cannot decode is an error, never raw bytes.
+    /// See [`Layout::check`].
     pub(crate) fn check_readable_content(&self, inode: &Inode) -> Result<()> {
-        self.check_readable(&inode.raw(Layout::of))
-    }
-
-    fn check_readable(&self, layout: &Layout) -> Result<()> {
-        if layout.encrypted {
-            let text = "it is encrypted, and medfs cannot decrypt: the kernel's f2fs reads it with its key";
-            return Err(Error::Incompatible(text.into()));
-        }
-        if layout.clusters && !self.has_compression() {
-            let text = "it is compressed, on a volume without the feature compression";
-            return Err(Error::Incompatible(text.into()));
-        }
-        Ok(())
+        inode.raw(Layout::of).check(self.has_compression())
     }
 
     fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) {
