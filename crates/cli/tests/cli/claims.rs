@@ -399,7 +399,7 @@ fn a_mount_whose_daemon_and_watchdog_were_killed_is_freed() {
         let done = medfs().arg("umount").arg(&dir.0).timeout(Duration::from_secs(30)).assert().code(32);
         let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
         assert!(
-            said.contains("had ended before its last checkpoint: the next mount brings back what was fsynced, and no more"),
+            said.contains("had ended before its last checkpoint: the next mount brings back what was durable, and what lies in the NVRAM or the survivor log, and no more"),
             "{said}"
         );
         assert!(!dir.is_mounted());
