@@ -252,6 +252,12 @@ fn combined(seed: u64, ops: usize, check_every: usize) -> (Combination, Report) 
     (combination, report)
 }
 
+/// The random operations that found it: an export frees files that were kept as bases, some before it comes to them.
+#[test]
+fn an_export_passes_by_bases_that_it_freed() {
+    combined(16693, OPS_OF_A_SEED, 4);
+}
+
 #[test]
 fn three_hundred_operations_on_some_combinations() {
     for seed in [1, 64, 90, 133, 209, 260, 272 + 5, 3 * 272 + 80] {
