@@ -37,20 +37,15 @@ pub(crate) struct DurabilityArgs {
 }
 
 pub(crate) fn run(args: &DurabilityArgs) -> Result<u8> {
-    let (last, others) = args.paths.split_last().expect("clap requires one");
-    let mut failed = false;
-    for path in others {
+    let mut code = exit::SUCCESS;
+    for path in &args.paths {
         // One that cannot be told keeps none of the others from it.
         if let Err(error) = say(args.says, path) {
-            errln!("medfs durability: {error:#}");
-            failed = true;
+            errln!("medfs durability: {}", exit::sentence(&error));
+            code = exit::FAILURE;
         }
     }
-    say(args.says, last)?;
-    if failed {
-        return Ok(exit::FAILURE);
-    }
-    Ok(exit::SUCCESS)
+    Ok(code)
 }
 
 fn say(says: Says, path: &Path) -> Result<()> {

@@ -15,9 +15,7 @@ use medfs::{
 use medfs_device::quote::{self, hint};
 use medfs_device::{BlockDevice, Nvram, NvramAccess, open_nvram, read_block};
 use medfs_format::crc;
-use medfs_format::nvram::{
-    Found, Home, MAX_SIZE, MIN_SIZE, Meta, RING_START, Record, Tag, scan, scan_to_damage,
-};
+use medfs_format::nvram::{Found, Home, MAX_SIZE, Meta, RING_START, Record, Tag, scan, scan_to_damage};
 use medfs_format::superblock::RawSuperblock;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -67,9 +65,6 @@ struct Holds {
 impl Holds {
     fn of(memory: &dyn Nvram) -> Result<Holds> {
         let bytes = memory.size();
-        if bytes < MIN_SIZE {
-            bail!("{} has {bytes} bytes: an NVRAM has at least {MIN_SIZE}", memory.name());
-        }
         let holds = match nvram_journal(memory)? {
             Found::Blank if nvram_is_zeros(memory)? => Holds { holds: "zeros", ..Holds::default() },
             Found::Blank => Holds { holds: "something else", ..Holds::default() },
@@ -179,16 +174,10 @@ fn init(args: &InitArgs) -> Result<u8> {
     }
     let is_made = args.size.map_or(Ok(false), |size| make(path, size))?;
     let access = NvramAccess { read_only: false, volatile: args.volatile };
-    let memory = open_nvram(path, args.memory.offset, args.memory.size, access).inspect_err(|_| {
-        if is_made {
-            let _ = std::fs::remove_file(path);
-        }
-    })?;
-    let holds = Holds::of(&*memory).inspect_err(|_| {
-        if is_made {
-            let _ = std::fs::remove_file(path);
-        }
-    })?;
+    let take_back = || is_made.then(|| std::fs::remove_file(path));
+    let memory =
+        open_nvram(path, args.memory.offset, args.memory.size, access).inspect_err(|_| drop(take_back()))?;
+    let holds = Holds::of(&*memory).inspect_err(|_| drop(take_back()))?;
     if holds.holds == "zeros" {
         outln!("{} is ready for a volume: {}", args.memory, size::show(holds.bytes.min(MAX_SIZE)));
         return Ok(exit::SUCCESS);

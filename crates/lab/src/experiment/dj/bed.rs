@@ -12,6 +12,7 @@ use crate::tape::Watch;
 use crate::workload::Recording;
 use medfs::{NvramStats, Stats};
 use medfs_device::{BlockDevice, MemDevice, MemNvram};
+use medfs_format::BLOCK_SIZE;
 use std::sync::Arc;
 
 /// Bytes of the paper's memory.
@@ -25,6 +26,11 @@ pub(super) fn row(
     cells: &[String],
 ) -> Row {
     Row { unit: unit.into(), ..lab.spec.row(label, scheme, Some(ours), cells) }
+}
+
+/// Blocks in MB.
+pub(super) fn megabytes(blocks: u64) -> f64 {
+    (blocks * BLOCK_SIZE as u64) as f64 / 1e6
 }
 
 /// Is told where the set-up of a tape ends.

@@ -1,7 +1,7 @@
 //! Fig. 10 and 11, and the model of ext4 behind them against what a kernel's ext4 wrote: Postmark and TPC-C in ordered
 //! and in journal mode, with the paper's memory and without.
 
-use super::bed::{Bed, FromSetup, NVRAM, row};
+use super::bed::{Bed, FromSetup, NVRAM, megabytes, row};
 use super::ext4::{Cost, Ext4, Mode, Settings};
 use super::jbd2::{Memory, Model};
 use crate::cell::Row;
@@ -58,8 +58,8 @@ pub(in crate::experiment) fn against_kernel(lab: &Lab<'_>) -> Result<Vec<Row>> {
         let each = recording.values["transactions"];
         for (label, mode) in MODES {
             let cost = models.play(&recording, mode, (None, true))?;
-            let megabytes = (cost.blocks() * BLOCK_SIZE as u64) as f64 / 1e6;
-            rows.push(row(lab, (&format!("{name}, written"), label, "MB"), megabytes, &[]));
+            let written = megabytes(cost.blocks());
+            rows.push(row(lab, (&format!("{name}, written"), label, "MB"), written, &[]));
             let flushes = cost.flushes as f64 / each;
             rows.push(row(lab, (&format!("{name}, flushes"), label, "a transaction"), flushes, &[]));
             let requests = cost.requests() as f64 / each;
@@ -84,12 +84,7 @@ impl<'l, 's> Contest<'l, 's> {
             file: format!("experiments/{}.toml", lab.spec.name),
             message: "times are missing".into(),
         })?;
-        Ok(Contest {
-            lab,
-            models: Models::new(lab)?,
-            times,
-            compute: std::env::var("C").map_or(lab.spec.numbers("compute")?[0], |c| c.parse().unwrap()),
-        })
+        Ok(Contest { lab, models: Models::new(lab)?, times, compute: lab.spec.numbers("compute")?[0] })
     }
 
     /// By how much work is done faster with a memory: with what it computes, and by the device alone.

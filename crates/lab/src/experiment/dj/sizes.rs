@@ -1,7 +1,7 @@
 //! How large the memory is, and which kind of memory: what workloads write to flash beside memories of 64 KiB to
 //! 64 MiB, and what the writes of the memory cost.
 
-use super::bed::{Bed, row};
+use super::bed::{Bed, megabytes, row};
 use super::benchmarks::Models;
 use super::ext4::Mode;
 use crate::cell::Row;
@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::experiment::Lab;
 use crate::scheme::Scheme;
 use crate::workload::Recording;
-use medfs_format::BLOCK_SIZE;
 
 /// Kinds of memory by the number of the file that has their nanoseconds: of what makes a write durable, and of a line
 /// of 64 bytes.
@@ -29,10 +28,6 @@ pub(in crate::experiment) fn memories(lab: &Lab<'_>) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
-}
-
-fn megabytes(blocks: u64) -> f64 {
-    (blocks * BLOCK_SIZE as u64) as f64 / 1e6
 }
 
 fn of_model(lab: &Lab<'_>, name: &str, recording: &Recording) -> Result<Vec<Row>> {

@@ -138,6 +138,37 @@ struct State {
     stats: NvramStats,
 }
 
+/// Where a record goes.
+struct Place {
+    at: u64,
+    /// Behind it, in whole units.
+    end: u64,
+    /// Bytes of the ring with the gap before it.
+    takes: u64,
+    /// Where the next one goes.
+    next: u64,
+}
+
+impl State {
+    /// Where a record of so many bytes goes; `None` where there is no room before a checkpoint.
+    fn place(&self, meta: &Meta, size: u64) -> Option<Place> {
+        let (at, gap) = next_start(meta, self.next, size);
+        let end = (at + size).next_multiple_of(meta.unit.into());
+        let takes = gap + end - at;
+        let next = if end == meta.size { RING_START } else { end };
+        (self.stats.used + takes <= self.stats.bytes).then_some(Place { at, end, takes, next })
+    }
+
+    /// A record of so many bytes is there.
+    fn wrote(&mut self, map: &Map, place: &Place, size: u64) {
+        self.next = place.next;
+        self.turns += u64::from(place.at == RING_START);
+        self.stats.note_written(place.at, size);
+        self.sequence += 1;
+        map.since.in_nvram.recorded(self.sequence);
+    }
+}
+
 /// See the module.
 pub(super) struct Ring {
     memory: Arc<dyn Nvram>,
@@ -251,12 +282,8 @@ impl Ring {
         if size.next_multiple_of(meta.unit.into()) > meta.size - RING_START {
             return Appended::TooLarge;
         }
-        let (at, gap) = next_start(meta, state.next, size);
-        let end = (at + size).next_multiple_of(meta.unit.into());
-        let takes = gap + end - at;
-        if state.stats.used + takes > meta.size - RING_START {
-            return Appended::Full;
-        }
+        let Some(place) = state.place(meta, size) else { return Appended::Full };
+        let at = place.at;
         let chain = {
             let _chain = map.chain.lock();
             map.segs.lock().chain_blocks()
@@ -273,13 +300,9 @@ impl Ring {
             self.fail(state, &error);
             return Appended::Failed;
         }
-        state.next = if end == meta.size { RING_START } else { end };
-        state.turns += u64::from(at == RING_START);
-        state.stats.note_written(at, size);
-        state.sequence += 1;
-        map.since.in_nvram.recorded(state.sequence);
+        state.wrote(map, &place, size);
         state.oldest.get_or_insert(map.clock.monotonic());
-        state.stats.used += takes;
+        state.stats.used += place.takes;
         state.stats.records += 1;
         state.stats.record_bytes += size;
         Appended::Durable
@@ -293,18 +316,13 @@ impl Ring {
     /// A checkpoint made all records void.
     pub(super) fn checkpointed(&self, map: &Map) {
         let state = &mut *self.state.lock();
-        if let Some(meta) = &mut state.meta
+        if let Some(meta) = state.meta
             && meta.sequence != state.sequence
         {
             let checkpoint = map.version_in_footers();
             let (first, sequence, update) = (state.next, state.sequence, meta.update + 1);
-            let next = Meta { first, sequence, update, checkpoint, ..*meta };
-            match write_meta(&*self.memory, &next) {
-                Ok(()) => {
-                    *meta = next;
-                    state.stats.emptied += 1;
-                    state.stats.note_written(next.place(), size_of::<RawMeta>() as u64);
-                }
+            match self.put_meta(state, Meta { first, sequence, update, checkpoint, ..meta }) {
+                Ok(()) => state.stats.emptied += 1,
                 Err(error) => self.fail(state, &error),
             }
         }
@@ -384,26 +402,25 @@ impl Ring {
         let room = (state.stats.bytes - state.stats.used).min(state.stats.used / PART_OF_COMPACTED);
         let record = Compaction::of(tree, &records.records, room as usize)?;
         let size = record.size() as u64;
-        let (at, gap) = next_start(meta, state.next, size);
-        let end = (at + size).next_multiple_of(meta.unit.into());
-        if state.stats.used + gap + end - at > state.stats.bytes {
-            return Err(Kept::Much);
-        }
+        let place = state.place(meta, size).ok_or(Kept::Much)?;
+        let at = place.at;
         let bytes = record.seal(Stamp { sequence: state.sequence, ..last.stamp });
         let next = Meta { first: at, sequence: state.sequence, update: meta.update + 1, ..*meta };
         let written = self.memory.write(at, &bytes).and_then(|()| self.memory.persist(at, size));
-        if let Err(error) = written.and_then(|()| write_meta(&*self.memory, &next)) {
+        if let Err(error) = written.and_then(|()| self.put_meta(state, next)) {
             self.fail(state, &error);
             return Err(Kept::Much);
         }
-        state.meta = Some(next);
-        state.next = if end == meta.size { RING_START } else { end };
-        state.turns += u64::from(at == RING_START);
-        state.stats.note_written(at, size);
-        state.stats.note_written(next.place(), size_of::<RawMeta>() as u64);
-        state.sequence += 1;
-        tree.since.in_nvram.recorded(state.sequence);
-        state.stats.used = end - at;
+        state.wrote(tree, &place, size);
+        state.stats.used = place.end - at;
+        Ok(())
+    }
+
+    /// Makes the metadata say this.
+    fn put_meta(&self, state: &mut State, meta: Meta) -> io::Result<()> {
+        write_meta(&*self.memory, &meta)?;
+        state.stats.note_written(meta.place(), size_of::<RawMeta>() as u64);
+        state.meta = Some(meta);
         Ok(())
     }
 
