@@ -19,12 +19,13 @@
 //!
 //! Bytes may be anything. Reading them is bounded in time and memory.
 
+mod part;
 mod record;
 mod scan;
 
+pub use part::{PART_OF_PAGE, PartOf, RawPart};
 pub use record::{
-    Base, Body, Home, MAX_PARTS, MAX_RECORD, MAX_TAGS, PART_OF_PAGE, PartOf, RawCommit, RawPart, RawTag,
-    Record, RecordBuilder, Stamp, Tag,
+    Base, Body, Home, MAX_PARTS, MAX_RECORD, MAX_TAGS, RawCommit, RawTag, Record, RecordBuilder, Stamp, Tag,
 };
 pub use scan::{Scanned, next_start, scan, scan_to_damage};
 

@@ -15,6 +15,7 @@ use crate::commit::recovery::{self, Records, RecoverySource, newer_is_lost};
 use crate::commit::survivor::{self, OpClock, Survivor};
 use crate::commit::{Commit, Ways};
 use crate::content::base_cache::BaseCache;
+use crate::content::codec_pool::CodecPool;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
 use crate::content::plain::Plain;
@@ -340,6 +341,7 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
         placement: placement(&settled, &profiles),
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
         base_cache: BaseCache::new(bases),
+        codecs: CodecPool::default(),
         costs: Mutex::default(),
         refs: BlockRefs::default(),
         profiles,

@@ -157,6 +157,7 @@ impl<'a> Report<'a> {
         let of = size::show(self.number("nvram.bytes"));
         self.row("in use", &size::show(self.number("nvram.used")), &format!("of {of}"));
         self.count("pages held only there", "nvram.pages_held", "until the next checkpoint");
+        self.some("  away from memory", "nvram.pages_away", "as what they differ by from their blocks");
         let (records, bytes) = (self.number("nvram.records"), self.number("nvram.record_bytes"));
         let mean = bytes.checked_div(records).unwrap_or_default();
         self.count("fsyncs it absorbed", "nvram.records", &format!("{mean} bytes each"));

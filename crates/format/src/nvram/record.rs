@@ -1,14 +1,13 @@
 //! One record: its bytes made, and read.
 
+use super::part::RawPart;
 use super::{
     JC_MAGIC, JD_MAGIC, TAG_LAST, TAG_NAMED, TAG_NODE, TAG_PARTS, TYPE_DELTA, TYPE_MASK, TYPE_REMOVED,
     TYPE_REVOKE,
 };
-use crate::BLOCK_SIZE;
 use crate::node::NAME_LEN;
 use crate::removed::RemovedName;
 use crate::{BlockAddr, FormatError, Ino, Nid, Structure, Timestamp, crc};
-use std::ops::Range;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -40,58 +39,6 @@ pub struct RawTag {
     pub flags: u8,
     /// Encoding of the delta: a tag of the codec.
     pub codec: u8,
-}
-
-/// A part of what a delta starts from (10 bytes): bytes of a block, or of a page of the same file as older
-/// records have it. What no part covers is zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawPart {
-    /// The block, or the page's index.
-    pub at: U32,
-    /// First byte in the source; with [`PART_OF_PAGE`] that is a page.
-    pub from: U16,
-    /// First byte in what the parts make.
-    pub to: U16,
-    /// Number of bytes.
-    pub len: U16,
-}
-
-/// In `from` of a part: it is one of a page.
-pub const PART_OF_PAGE: u16 = 0x8000;
-
-/// The source of a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PartOf {
-    /// A block.
-    Block(BlockAddr),
-    /// A page of the same file as older records have it.
-    Page(u32),
-}
-
-impl RawPart {
-    /// The part of `of` that a slice is.
-    pub fn new(of: PartOf, from: u16, to: u16, len: u16) -> RawPart {
-        let (at, from) = match of {
-            PartOf::Block(addr) => (addr, from),
-            PartOf::Page(index) => (index, from | PART_OF_PAGE),
-        };
-        RawPart { at: at.into(), from: from.into(), to: to.into(), len: len.into() }
-    }
-
-    /// Its source.
-    pub fn of(&self) -> PartOf {
-        let at = self.at.get();
-        if self.from.get() & PART_OF_PAGE == 0 { PartOf::Block(at) } else { PartOf::Page(at) }
-    }
-
-    /// Bytes of the block or page, and of what the delta starts from; `None` where they do not fit a block.
-    pub fn ranges(&self) -> Option<(Range<usize>, Range<usize>)> {
-        let from = self.from.get() & !PART_OF_PAGE;
-        let [from, to, len] = [from, self.to.get(), self.len.get()].map(usize::from);
-        let fits = len > 0 && from + len <= BLOCK_SIZE && to + len <= BLOCK_SIZE;
-        fits.then_some((from..from + len, to..to + len))
-    }
 }
 
 /// The end of a record (56 bytes).

@@ -79,9 +79,9 @@ impl ClusterPages<'_> {
             };
             self.read_plain_pages(inode, state, &plain, offset, buf)?;
             plain = here.end..here.end;
-            let in_memory: Option<Vec<_>> =
+            let in_memory: Result<Option<Vec<_>>> =
                 here.clone().map(|index| self.page_in_memory(inode, state, index)).collect();
-            match in_memory {
+            match in_memory? {
                 Some(known) => here.zip(known).for_each(|(index, page)| copy_out(buf, offset, index, &page)),
                 None => {
                     blocks += cluster.blocks;

@@ -30,7 +30,7 @@ type DirtyPage = (u64, Arc<Block>);
 /// The dirty pages of a cluster.
 fn dirty_pages(state: &InodeState, compression: Compression, first: u64) -> Vec<DirtyPage> {
     let pages = first..first + compression.cluster_pages() as u64;
-    state.pages.dirty(pages).map(|(index, page)| (index, page.clone())).collect()
+    state.pages.dirty_here(pages).map(|(index, page)| (index, page.clone())).collect()
 }
 
 impl ClusterPages<'_> {
@@ -67,7 +67,7 @@ impl ClusterPages<'_> {
             self.put_off(&mut failed, done)?;
         }
         if self.is_delta_volume() && self.has_compact(inode) {
-            let compact = state.pages.dirty(self.compact_start(inode)..);
+            let compact = state.pages.dirty_here(self.compact_start(inode)..);
             let compact: Vec<DirtyPage> = compact.map(|(index, page)| (index, page.clone())).collect();
             let done = self.place_plain(inode, &about.batch, compact, placed);
             self.put_off(&mut failed, done)?;
@@ -320,7 +320,7 @@ impl ClusterPages<'_> {
         let on_their_way = state.pages.dirty(cluster.first..cluster.first + pages).count() as u64 == pages;
         let content: Vec<Arc<Block>> = if on_their_way {
             // Copies, so that what is being written is not taken for what is dirty now.
-            let now = state.pages.dirty(cluster.first..cluster.first + pages);
+            let now = state.pages.dirty_here(cluster.first..cluster.first + pages);
             now.map(|(_, page)| Arc::new((**page).clone())).collect()
         } else {
             let mut content = self.pages_of_cluster(inode, compression, &cluster)?;

@@ -118,7 +118,7 @@ impl Apps {
         }
         tree.nodes.begin_changes();
         for inode in tree.inodes.dirty() {
-            tree.nodes.changes.pages(inode.ino, inode.lock.read().pages.held() as i64);
+            tree.nodes.changes.pages(inode.ino, inode.lock.read().pages.held().pages as i64);
         }
         let apps = Apps {
             rule,

@@ -15,6 +15,7 @@
 
 use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
+use crate::content::writeback::BATCH;
 use crate::error::{Error, Result};
 use crate::map::inode::{Inode, InodeState};
 use crate::map::op::Op;
@@ -108,8 +109,26 @@ impl<'a> StagedFile<'a> {
     /// Its dirty pages. None of what is no regular file: a checkpoint alone writes these.
     pub(crate) fn dirty_pages(&self, state: &InodeState) -> Vec<u64> {
         match self.regular {
-            true => state.pages.dirty(..).map(|(index, _)| index).collect(),
+            true => state.pages.dirty(..).collect(),
             false => Vec::new(),
+        }
+    }
+
+    /// Where many pages are away from memory, writes some at a time until few are left. What fails stays dirty, and is
+    /// met again with those.
+    fn write_most_that_are_away(&self, tree: &Tree) {
+        let mut from = 0;
+        loop {
+            let mut state = self.inode.lock.write();
+            if !self.regular || state.pages.away_len() <= BATCH {
+                return;
+            }
+            let some: Vec<u64> = state.pages.dirty(from..).take(BATCH).collect();
+            let Some(last) = some.last() else { return };
+            from = last + 1;
+            let placing = self.place_pages(tree, &mut state, &some);
+            drop(state);
+            self.write_placed(tree, placing);
         }
     }
 
@@ -120,6 +139,7 @@ impl<'a> StagedFile<'a> {
         tree: &Tree,
         take: impl FnOnce(bool, Option<&Attributes>) -> T,
     ) -> (WrittenPages, T) {
+        self.write_most_that_are_away(tree);
         let mut state = self.inode.lock.write();
         let pages = self.dirty_pages(&state);
         let placing = self.place_pages(tree, &mut state, &pages);

@@ -3,12 +3,14 @@
 #![cfg(test)]
 
 use crate::content::base_cache::BaseCache;
+use crate::content::codec_pool::CodecPool;
 use crate::content::file::WriteTimes;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement, Purpose};
 use crate::content::record::OwnedRecord;
 use crate::content::reserve::ReservePlacement;
 use crate::content::storage::Sources;
+use crate::content::writeback::Which;
 use crate::content::{Content, Storages, reserved_files};
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
@@ -92,6 +94,7 @@ pub(crate) fn content(
         placement,
         pages: Pages::new(CACHED),
         base_cache: BaseCache::new(CACHED),
+        codecs: CodecPool::default(),
         costs: Mutex::default(),
         refs: BlockRefs::default(),
         profiles,
@@ -121,7 +124,8 @@ pub(crate) fn read(content: &Content, inode: &Inode) -> Vec<u8> {
 /// Writes all dirty pages of a file back.
 pub(crate) fn write_back(content: &Content, inode: &Arc<Inode>, purpose: Purpose) {
     let mut from = 0;
-    while let Some(batch) = content.write_batch(inode, from, purpose, &NoSources).expect("writes") {
+    while let Some(batch) = content.write_batch(inode, from, purpose, Which::All, &NoSources).expect("writes")
+    {
         batch.outcome.expect("is placed");
         assert!(batch.blocked.is_empty(), "{:?}", batch.blocked);
         from = batch.next;

@@ -10,6 +10,7 @@
 //! Kernel counterpart: `f2fs_commit_atomic_write`.
 
 use crate::content::Content;
+use crate::content::away::AwayPages;
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::inode::{Inode, InodeState};
@@ -86,19 +87,23 @@ impl AtomicWrite<'_> {
         let mut before = Vec::with_capacity(draft.pages.len());
         let (mut near, mut filled) = (None, Vec::new());
         for (&index, page) in &draft.pages {
-            let old = state.pages.get(index).cloned();
-            let changed = self.fill_hole(state, index, near.as_ref()).and_then(|(slot, is_filled)| {
+            let old = AwayPages(self).bring_back(self.inode, state, index);
+            let changed = old.and_then(|old| {
+                let (slot, is_filled) = self.fill_hole(state, index, near.as_ref())?;
                 filled.extend(is_filled.then_some(index));
-                self.change_page(self.inode, state, index, Some(&slot), true, |b| *b = (**page).clone())
+                let change = |block: &mut Block| *block = (**page).clone();
+                Ok((self.change_page(self.inode, state, index, Some(&slot), true, change)?, old))
             });
             match changed {
-                Ok(slot) => near = Some(slot),
+                Ok((slot, old)) => {
+                    near = Some(slot);
+                    before.push((index, old));
+                }
                 Err(e) => {
                     self.take_back(state, draft, before, &filled);
                     return Err(e);
                 }
             }
-            before.push((index, old));
         }
         if let Err(e) = self.cut_as_in(&draft, state) {
             // What is cut off has no addresses any more, and none of this must become durable.
@@ -267,7 +272,7 @@ impl AtomicWrite<'_> {
 
     /// Reserves what a page needs that is new in the draft; returns what it holds.
     fn reserve(&self, state: &mut InodeState, index: u64, replace: bool) -> Result<Arc<Block>> {
-        if self.pages.dirty() > self.pages.capacity() {
+        if self.pages.in_memory() > self.pages.capacity() {
             return Err(Error::NoSpace);
         }
         let shown = state.pages.draft().is_some_and(|draft| index < draft.first_cut());

@@ -8,7 +8,7 @@
 //! | reading and writing files, their size, content in the inode | [`file`] |
 //! | ranges: reserved, punched, zeroed, collapsed, inserted; holes and data | [`fallocate`], [`shift`] |
 //! | atomic writes | [`atomic`] |
-//! | a page: read, changed, dirty, forgotten | [`page_io`] |
+//! | a page: read, changed, dirty, forgotten; away from memory and back | [`page_io`], [`away`] |
 //! | pages on their way to the device, and moved by cleaning | [`writeback`] |
 //! | addresses for data blocks, and the policies that choose them | [`block_writer`], [`placement`], [`reserve`] |
 //! | how pages are stored: the traits, and the plainest of their implementations | [`storage`], [`plain`] |
@@ -18,7 +18,7 @@
 //! 1. A page is dirty, with its inode, or clean, in the cache or on the device alone. A dirty page has its
 //!    space reserved.
 //! 2. A dirty page has no address of its own until it is placed. It stays in memory until the block at that
-//!    address is written.
+//!    address is written, unless a record in NVRAM has it ([`away`]).
 //! 3. A data block gets its address in [`block_writer`] and nowhere else.
 //! 4. A storage is told of a change before anything of it is done, and that pages go before their addresses do.
 //!
@@ -28,8 +28,10 @@
 
 pub(crate) mod alone;
 pub(crate) mod atomic;
+pub(crate) mod away;
 pub(crate) mod base_cache;
 pub(crate) mod block_writer;
+pub(crate) mod codec_pool;
 pub(crate) mod compact_index;
 pub(crate) mod cost_model;
 pub(crate) mod fallocate;
@@ -54,6 +56,7 @@ use crate::options::MountOptions;
 use crate::profile::Profiles;
 use crate::profile::file_class::FileClass;
 use base_cache::BaseCache;
+use codec_pool::CodecPool;
 use cost_model::Costs;
 use medfs_format::Ino;
 use medfs_format::node::RawInode;
@@ -72,6 +75,7 @@ pub(crate) struct Content {
     pub(crate) pages: Pages,
     /// Blocks that deltas are made against.
     pub(crate) base_cache: BaseCache,
+    pub(crate) codecs: CodecPool,
     /// What the device's requests take.
     pub(crate) costs: Mutex<Costs>,
     /// Which blocks other pages need.

@@ -3,6 +3,7 @@
 //! Invariant: a cached page equals what the file's address (or hole) holds; whoever changes an address or content
 //! holds the inode's lock and removes or replaces the page here.
 
+use crate::map::page_versions::Held;
 use medfs_format::{Block, Ino};
 use medfs_store::{Cache, cache};
 use std::ops::Range;
@@ -13,6 +14,8 @@ pub(crate) struct Pages {
     clean: Cache<(Ino, u64), Arc<Block>>,
     capacity: usize,
     dirty: AtomicUsize,
+    in_memory: AtomicUsize,
+    away: AtomicUsize,
     changed: AtomicU64,
     placed: AtomicU64,
     pub(crate) hits: AtomicU64,
@@ -26,6 +29,8 @@ impl Pages {
             clean: cache(capacity),
             capacity,
             dirty: AtomicUsize::new(0),
+            in_memory: AtomicUsize::new(0),
+            away: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
             placed: AtomicU64::new(0),
             hits: AtomicU64::new(0),
@@ -72,12 +77,11 @@ impl Pages {
         );
     }
 
-    /// A file had so many pages dirty, and has so many now.
-    pub(crate) fn recount(&self, before: usize, now: usize) {
-        match now >= before {
-            true => self.dirty.fetch_add(now - before, Ordering::Relaxed),
-            false => self.dirty.fetch_sub(before - now, Ordering::Relaxed),
-        };
+    /// A file had such pages dirty, and has these now.
+    pub(crate) fn recount(&self, before: Held, now: Held) {
+        recount(&self.dirty, before.pages, now.pages);
+        recount(&self.in_memory, before.in_memory, now.in_memory);
+        recount(&self.away, before.away, now.away);
     }
 
     /// An operation changes a page.
@@ -99,6 +103,16 @@ impl Pages {
         self.dirty.load(Ordering::Relaxed)
     }
 
+    /// Pages whose memory the dirty ones take.
+    pub(crate) fn in_memory(&self) -> usize {
+        self.in_memory.load(Ordering::Relaxed)
+    }
+
+    /// Dirty pages that are away.
+    pub(crate) fn away(&self) -> usize {
+        self.away.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn clean(&self) -> usize {
         self.clean.len()
     }
@@ -107,4 +121,11 @@ impl Pages {
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
+}
+
+fn recount(count: &AtomicUsize, before: usize, now: usize) {
+    match now >= before {
+        true => count.fetch_add(now - before, Ordering::Relaxed),
+        false => count.fetch_sub(before - now, Ordering::Relaxed),
+    };
 }

@@ -5,6 +5,7 @@
 //! Locks: the inode's, shared to read, exclusive (with the operation lock) to change.
 
 use crate::content::Content;
+use crate::content::away::AwayPages;
 use crate::content::storage::{Change, Ready, Records, Updates};
 use crate::error::Result;
 use crate::map::inode::{Inode, InodeState};
@@ -40,7 +41,7 @@ pub(crate) fn requests(wanted: &[(BlockAddr, u64)]) -> impl Iterator<Item = &[(B
 impl Content {
     /// A page of a file as it is now: zeros for a hole. Not for inline content.
     pub(crate) fn read_page(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<Arc<Block>> {
-        if let Some(page) = self.page_in_memory(inode, state, index) {
+        if let Some(page) = self.page_in_memory(inode, state, index)? {
             return Ok(page);
         }
         self.storage(inode).load(self, inode, state, index)
@@ -81,7 +82,7 @@ impl Content {
         let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
-        if state.pages.is_dirty(index) {
+        if AwayPages(self).bring_back(inode, state, index)?.is_some() {
             self.counted(inode.ino, state, |pages| pages.change(index).map(f));
             if addr == NULL_ADDR {
                 return Err(FormatError::corrupt(
@@ -138,8 +139,8 @@ impl Content {
         for index in pages.clone() {
             let before = wanted.last().filter(|&&(_, page)| page + 1 == index).map(|&(addr, _)| addr);
             let page = match before {
-                Some(_) => state.pages.get(index).cloned(),
-                None => self.page_in_memory(inode, state, index),
+                Some(_) => AwayPages(self).page_as_is(inode, state, index)?,
+                None => self.page_in_memory(inode, state, index)?,
             };
             if let Some(page) = page {
                 copy_out(buf, offset, index, &page);
@@ -216,8 +217,15 @@ impl Content {
         Ok(())
     }
 
-    pub(crate) fn page_in_memory(&self, inode: &Inode, state: &InodeState, index: u64) -> Option<Arc<Block>> {
-        state.pages.get(index).cloned().or_else(|| self.pages.get(inode.ino, index))
+    /// A page of which memory has all, or what it takes to make it.
+    pub(crate) fn page_in_memory(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        index: u64,
+    ) -> Result<Option<Arc<Block>>> {
+        let dirty = AwayPages(self).page_as_is(inode, state, index)?;
+        Ok(dirty.or_else(|| self.pages.get(inode.ino, index)))
     }
 
     /// Changes which pages of a file are kept; the cache counts them (invariant 6 of
@@ -232,7 +240,7 @@ impl Content {
         let result = change(&mut state.pages);
         let now = state.pages.held();
         self.pages.recount(before, now);
-        self.nodes.changes.pages(ino, now as i64 - before as i64);
+        self.nodes.changes.pages(ino, now.pages as i64 - before.pages as i64);
         result
     }
 
@@ -256,7 +264,7 @@ impl Content {
         if inode.is_pinned() {
             self.placement.cut(inode.ino, start..end, &self.store);
         }
-        let dropped: Vec<u64> = state.pages.dirty(start..end).map(|(i, _)| i).collect();
+        let dropped: Vec<u64> = state.pages.dirty(start..end).collect();
         self.counted(inode.ino, state, |pages| dropped.iter().for_each(|&index| pages.cut(index)));
         dropped.iter().for_each(|&index| self.since.in_nvram.left(inode.ino, index));
         state.whole.retain(|index| !(start..end).contains(index));

@@ -137,7 +137,7 @@ impl Placing {
         let has = |index: u64, page: &Arc<Block>| placed.contains(&(index, Arc::as_ptr(page)));
         let met = |&index: &u64| match state.pages.get(index) {
             Some(page) => has(index, page) || self.blocked.contains(&index),
-            None => true,
+            None => !state.pages.is_dirty(index),
         };
         self.outcome.is_err() || indices.iter().all(met)
     }

@@ -3,6 +3,7 @@
 //! Locks: those of [`PageStorage`].
 
 use crate::content::Content;
+use crate::content::away::AwayPages;
 use crate::content::page_plan::{Decision, Pending, Placed, Placing};
 use crate::content::placement::Batch;
 use crate::content::storage::{Change, PageStorage, Ready, Records, Updates, Write};
@@ -25,7 +26,14 @@ impl Plain {
         let mut damage = First::default();
         let mut near: Option<Slot> = None;
         for &index in indices {
-            let Some(page) = state.pages.get(index).cloned() else { continue };
+            let page = match AwayPages(content).bring_back(inode, state, index) {
+                Ok(Some(page)) => page,
+                Ok(None) => continue,
+                Err(e) => {
+                    content.put_off(&mut damage, Err(e))?;
+                    continue;
+                }
+            };
             let slot = content.make_slot_near(inode, near.as_ref(), index).and_then(|slot| {
                 content.place_page(inode, &slot, &batch, false, Placed::new(index, page), placed)?;
                 Ok(slot)
@@ -149,6 +157,7 @@ mod tests {
         NoSources, content, follow_a_model, forget_clean, new_file, options, read, text, write, write_back,
     };
     use crate::content::placement::Purpose;
+    use crate::content::writeback::Which;
     use crate::error::{Error, Posix};
     use crate::map::alone::in_op;
     use crate::map::page_versions::Attributes;
@@ -290,10 +299,11 @@ mod tests {
             let slot = content.find_slot(&file, 0).unwrap().unwrap();
             in_op(&content).set_addr(&file, &slot, 1);
             let before = content.io.read(1).unwrap();
-            let written = content.write_batch(&file, 0, Purpose::Background, &NoSources).unwrap().unwrap();
+            let written =
+                content.write_batch(&file, 0, Purpose::Background, Which::All, &NoSources).unwrap().unwrap();
             assert!(matches!(written.outcome, Err(Error::Corrupt(_))), "{opts}");
             assert!(content.io.read(1).unwrap().0 == before.0 && slot.addr() == 1, "{opts}");
-            let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+            let dirty: Vec<u64> = file.lock.read().pages.dirty(..).collect();
             assert_eq!(dirty, [0], "{opts}: the other page is written");
         }
     }
@@ -321,7 +331,7 @@ mod tests {
         }
         let (blocked, outcome) = content.write_placing(&file, placing, Cause::Data).expect("writes");
         assert!(blocked.is_empty() && outcome.is_ok());
-        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).collect();
         assert_eq!((dirty, content.pages.dirty()), (vec![1, 5], 2), "what changed meanwhile");
         let found = read(&content, &file);
         assert!(found[BLOCK_SIZE..].starts_with(b"newer") && found.ends_with(b"longer"));
@@ -340,7 +350,7 @@ mod tests {
         // As where a page changes, in the same moment, after it was placed.
         placing.pages[0].page = std::sync::Arc::new(medfs_format::Block::ZERO);
         content.write_placing(&file, placing, Cause::Data).expect("writes").1.unwrap();
-        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).map(|(index, _)| index).collect();
+        let dirty: Vec<u64> = file.lock.read().pages.dirty(..).collect();
         assert_eq!((dirty, content.pages.dirty()), (vec![0], 1));
         assert!(read(&content, &file) == text(1, 2 * BLOCK_SIZE));
         write_back(&content, &file, Purpose::Background);

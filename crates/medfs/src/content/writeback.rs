@@ -12,6 +12,7 @@ use crate::content::page_plan::{Placed, Placing};
 use crate::content::placement::{Batch, PageRef, Purpose};
 use crate::content::storage::{Sources, Write};
 use crate::error::{Error, Result};
+use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::page_versions::{Attributes, VersionId};
@@ -23,6 +24,14 @@ use std::sync::Arc;
 
 /// Pages written between two looks at the inode's lock.
 pub(crate) const BATCH: usize = 1024;
+
+/// Which dirty pages of a file are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    /// Those that take memory.
+    InMemory,
+}
 
 /// A batch of dirty pages that was written.
 pub(crate) struct WrittenBatch {
@@ -191,13 +200,17 @@ impl Content {
         inode: &Arc<Inode>,
         from: u64,
         purpose: Purpose,
+        which: Which,
         sources: &dyn Sources,
     ) -> Result<Option<WrittenBatch>> {
         let _wb = inode.wb.lock();
         let _op = self.op()?;
         sources.staging(inode);
         let mut state = inode.lock.write();
-        let indices: Vec<u64> = state.pages.dirty(from..).take(BATCH).map(|(i, _)| i).collect();
+        let indices: Vec<u64> = match which {
+            Which::All => state.pages.dirty(from..).take(BATCH).collect(),
+            Which::InMemory => state.pages.dirty_here(from..).take(BATCH).map(|(index, _)| index).collect(),
+        };
         let Some(&last) = indices.last() else { return Ok(None) };
         let placing = self.place_pages(inode, &mut state, &indices, purpose, sources);
         drop(state);
@@ -213,11 +226,23 @@ impl Content {
     ) -> Result<(Vec<u64>, Result<()>)> {
         sources.staging(inode);
         let mut state = inode.lock.write();
-        let indices: Vec<u64> = state.pages.dirty(..).map(|(index, _)| index).collect();
-        let placing = self.place_pages(inode, &mut state, &indices, Purpose::Checkpoint, sources);
-        let written = self.write_pages(&placing.pages, Cause::Data);
-        self.pages_written(inode, &mut state, placing.version, placing.pages, &written);
-        written.map(|()| (placing.blocked, placing.outcome))
+        let indices: Vec<u64> = state.pages.dirty(..).collect();
+        // Pages that are away come back some at a time.
+        let at_once = if state.pages.away_len() > 0 { BATCH } else { indices.len().max(1) };
+        let (mut blocked, mut first) = (Vec::new(), First::default());
+        for some in indices.chunks(at_once) {
+            let placing = self.place_pages(inode, &mut state, some, Purpose::Checkpoint, sources);
+            let written = self.write_pages(&placing.pages, Cause::Data);
+            self.pages_written(inode, &mut state, placing.version, placing.pages, &written);
+            written?;
+            blocked.extend(placing.blocked);
+            let failed = placing.outcome.as_ref().is_err_and(|e| !self.is_damage(e));
+            first.note(placing.outcome);
+            if failed {
+                break;
+            }
+        }
+        Ok((blocked, first.result()))
     }
 
     /// For cleaning: moves pages of a file to the cold data log. Pages with newer content in memory take that along.

@@ -10,6 +10,7 @@
 //! Locks: the inode's, exclusive, its `wb` and the operation lock.
 
 use super::layer::DeltaPages;
+use crate::content::away::AwayPages;
 use crate::content::page_plan::{Changed, Decide, Decision, GATHERED, Pending, Placed, Placing};
 use crate::content::placement::Batch;
 use crate::content::storage::Write;
@@ -119,10 +120,13 @@ impl Placer<'_> {
             if self.is_compact_page(self.inode, index) {
                 continue; // all of them are due, when it is decided about the others
             }
-            let Some(page) = state.pages.get(index).cloned() else { continue };
-            let changed = Changed { index, page, base: bases.remove(&index) };
-            match self.decide_one(state, near.as_ref(), changed, about, decided) {
-                Ok(slot) => near = Some(slot),
+            let slot = AwayPages(self).bring_back(self.inode, state, index).and_then(|page| {
+                let Some(page) = page else { return Ok(near.clone()) };
+                let changed = Changed { index, page, base: bases.remove(&index) };
+                self.decide_one(state, near.as_ref(), changed, about, decided).map(Some)
+            });
+            match slot {
+                Ok(slot) => near = slot,
                 Err(e) if self.is_damage(&e) => {
                     decided.damaged.push(index);
                     decided.damage.note(Err(e));
@@ -249,7 +253,7 @@ impl Placer<'_> {
     ) -> Result<()> {
         if self.has_compact(self.inode) {
             let start = self.compact_start(self.inode);
-            due.extend(state.pages.dirty(start..).map(|(index, _)| (index, true)));
+            due.extend(state.pages.dirty(start..).map(|index| (index, true)));
         }
         let mut damage = First::default();
         let mut near: Option<Slot> = None;

@@ -4,6 +4,7 @@
 
 use super::fpc_records::{FpcCounters, MOST_SHARING, codec_of};
 use crate::content::base_cache::BaseCache;
+use crate::content::codec_pool::CodecPool;
 use crate::content::record::OwnedRecord;
 use crate::content::storage::Below;
 use crate::error::Result;
@@ -13,7 +14,6 @@ use crate::stats::{Counters, DeltaStats};
 use medfs_codec::{CodecTag, Codecs, RebuildError, page_checksum};
 use medfs_format::delta::{COMPACT_ROOM, RECORD_HEADER_SIZE, RawSlice};
 use medfs_format::{BLOCK_SIZE, Block, FormatError, Structure};
-use medfs_sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -43,7 +43,7 @@ pub(crate) struct Deltas {
     pub(super) inline_max: usize,
     pub(super) compact_max: usize,
     most_places: usize,
-    codecs: Mutex<Vec<Box<Codecs>>>,
+    codecs: CodecPool,
     pub(crate) counters: DeltaCounters,
     /// What is stored of pages of compressed files, where the volume has any.
     pub(super) below: Option<Arc<dyn Below>>,
@@ -126,7 +126,7 @@ impl Deltas {
             }),
             most_places: opts.compact_pages,
             compact_max: COMPACT_ROOM / opts.compact_threshold,
-            codecs: Mutex::default(),
+            codecs: CodecPool::default(),
             counters: DeltaCounters::default(),
             alone_counters: FpcCounters::default(),
         }
@@ -163,10 +163,7 @@ impl Deltas {
     }
 
     pub(crate) fn with_codecs<R>(&self, f: impl FnOnce(&mut Codecs) -> R) -> R {
-        let mut codecs = self.codecs.lock().pop().unwrap_or_default();
-        let result = f(&mut codecs);
-        self.codecs.lock().push(codecs);
-        result
+        self.codecs.with(f)
     }
 
     /// Bytes that a record may have to be kept.

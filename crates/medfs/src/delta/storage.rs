@@ -190,6 +190,7 @@ mod tests {
     };
     use crate::content::placement::Purpose;
     use crate::content::storage::Sources;
+    use crate::content::writeback::Which;
     use crate::map::alone::in_op;
     use crate::map::refs::MOST_MADE_WHOLE;
     use medfs_format::BLOCK_SIZE;
@@ -250,7 +251,7 @@ mod tests {
         write(&content, &file, 100, b"changed");
         let slot = content.find_slot(&file, 0).unwrap().unwrap();
         in_op(&content).set_addr(&file, &slot, 1);
-        let written = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+        let written = content.write_batch(&file, 0, FSYNC, Which::All, &NoSources).unwrap().unwrap();
         assert!(matches!(written.outcome, Err(crate::error::Error::Corrupt(_))));
         assert!(slot.addr() == 1 && file.lock.read().pages.is_dirty(0));
         assert!(own.over(&content).delta_pages(&file, 0..u64::MAX).unwrap().is_empty());
@@ -327,7 +328,7 @@ mod tests {
         assert!(content.refs.add(file.ino + 1, 0, vec![(file.ino, 0)]));
         write(&content, &file, 0, b"x");
         let sources = crate::content::alone::NoSources;
-        let batch = content.write_batch(&file, 0, FSYNC, &sources).unwrap().unwrap();
+        let batch = content.write_batch(&file, 0, FSYNC, Which::All, &sources).unwrap().unwrap();
         assert_eq!((batch.blocked, addr()), (vec![0], before));
         content.refs.drop_pages(file.ino + 1, 0..1);
         content.refs.committed();
@@ -418,7 +419,7 @@ mod tests {
         let file = noisy_file(&content, 40);
         let alike = Alike::to(&content, &own, 7);
         copy(&content, &file, 7, 3..6, b"once");
-        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        let batch = content.write_batch(&file, 0, FSYNC, Which::All, &alike).unwrap().unwrap();
         assert!(batch.blocked.is_empty() && content.refs.own(file.ino, 7..8) == [3, 4, 5]);
         // Another file needs its block, there is no room for a compact page, and it becomes another page.
         assert!(content.refs.add(file.ino + 1, 0, vec![(file.ino, 3)]));
@@ -427,7 +428,7 @@ mod tests {
         *alike.like.lock() = 12;
         alike.asked.lock().clear();
         copy(&content, &file, 12, 3..4, b"again");
-        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        let batch = content.write_batch(&file, 0, FSYNC, Which::All, &alike).unwrap().unwrap();
         assert_eq!(batch.blocked, [3]);
         assert_eq!(content.refs.own(file.ino, 7..8), [3, 4, 5], "its record names that block still");
         assert!(!content.refs.is_source(file.ino, 12));
@@ -436,7 +437,7 @@ mod tests {
         content.space.release(free);
         content.refs.drop_pages(file.ino + 1, 0..1);
         content.refs.committed();
-        let batch = content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap();
+        let batch = content.write_batch(&file, 0, FSYNC, Which::All, &alike).unwrap().unwrap();
         assert!(batch.blocked.is_empty() && content.refs.own(file.ino, 7..8) == [4, 5]);
     }
 
@@ -447,18 +448,18 @@ mod tests {
         let file = noisy_file(&content, 2);
         copy(&content, &file, 0, 2..2 + MANY, b"like it");
         let alike = Alike::to(&content, &own, 0);
-        content.write_batch(&file, 0, FSYNC, &alike).unwrap().unwrap().outcome.unwrap();
+        content.write_batch(&file, 0, FSYNC, Which::All, &alike).unwrap().unwrap().outcome.unwrap();
         let left = || content.refs.own(file.ino, 0..1).len();
         assert_eq!(left(), MANY);
         copy(&content, &file, 1, 0..1, b"another page");
         let expected = read(&content, &file);
         for part in [MANY - MOST_MADE_WHOLE, MANY - 2 * MOST_MADE_WHOLE] {
-            let batch = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+            let batch = content.write_batch(&file, 0, FSYNC, Which::All, &NoSources).unwrap().unwrap();
             batch.outcome.unwrap();
             assert_eq!((batch.blocked, left()), (vec![0], part));
             assert_eq!(file.lock.read().pages.dirty_len(), 1, "the parts are written");
         }
-        let batch = content.write_batch(&file, 0, FSYNC, &NoSources).unwrap().unwrap();
+        let batch = content.write_batch(&file, 0, FSYNC, Which::All, &NoSources).unwrap().unwrap();
         assert!(batch.blocked.is_empty() && left() == 0 && !file.lock.read().pages.any_dirty());
         forget_clean(&content, &file);
         assert!(read(&content, &file) == expected);

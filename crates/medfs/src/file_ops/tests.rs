@@ -128,7 +128,7 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 fn dirty(inode: &Inode) -> Vec<u64> {
-    inode.lock.read().pages.dirty(..).map(|(index, _)| index).collect()
+    inode.lock.read().pages.dirty(..).collect()
 }
 
 #[test]

@@ -7,8 +7,9 @@
 //! while a [`Freeze`] of a file is held no page of it becomes a source.
 //! Locks: called with no lock held, but for the variants of a checkpoint, which has the operation lock exclusively.
 
+use crate::content::away::AwayPages;
 use crate::content::placement::Purpose;
-use crate::content::writeback::{BATCH, WrittenBatch};
+use crate::content::writeback::{BATCH, Which, WrittenBatch};
 use crate::error::{Error, Posix, Result};
 use crate::file_ops::FileOps;
 use crate::map::damage::First;
@@ -37,13 +38,18 @@ impl FileOps {
         self.write_back_for(inode, Purpose::Background)
     }
 
-    /// The same, for a purpose. Where a log has no room left, room is made and the rest written.
+    /// The same, for a purpose.
     pub(crate) fn write_back_for(&self, inode: &Arc<Inode>, purpose: Purpose) -> Result<()> {
+        self.write_back_of(inode, purpose, Which::All)
+    }
+
+    /// Writes dirty pages of an inode. Where a log has no room left, room is made and the rest written.
+    fn write_back_of(&self, inode: &Arc<Inode>, purpose: Purpose, which: Which) -> Result<()> {
         let (mut from, mut first, mut left) = (0, First::default(), None);
         self.with_unshared(|| {
             self.make_room_to_write()?;
             let Some(WrittenBatch { next, blocked, outcome }) =
-                self.write_batch(inode, from, purpose, &self.xref)?
+                self.write_batch(inode, from, purpose, which, &self.xref)?
             else {
                 return Ok(Attempt::Done(()));
             };
@@ -84,20 +90,46 @@ impl FileOps {
         first.result()
     }
 
-    /// Called after a write, with no lock held: keeps dirty pages below half of the cache.
+    /// Called after a write, with no lock held: keeps dirty pages below half of the cache. Those that records in NVRAM
+    /// have leave first: they need not be written.
     pub(crate) fn throttle(&self, inode: &Arc<Inode>) -> Result<()> {
         let limit = self.pages.capacity() / 2;
-        if self.pages.dirty() <= limit {
+        if self.pages.in_memory() <= limit {
             return Ok(());
+        }
+        if self.since.in_nvram.any() {
+            self.let_pages_leave(inode, limit / 8 * 7)?;
+            if self.pages.in_memory() <= limit {
+                return Ok(());
+            }
         }
         if self.above.scope == Scope::Volume {
             return self.checkpoint_now();
         }
-        self.write_back(inode)?;
-        if self.pages.dirty() > limit {
+        self.write_back_of(inode, Purpose::Background, Which::InMemory)?;
+        if self.pages.in_memory() > limit {
             // Of other files: they hear of it when they are made durable.
             let written = self.write_back_all();
             self.pass_by("pages of a file stay in memory, as it cannot be written", 0, written)?;
+        }
+        Ok(())
+    }
+
+    /// Lets pages leave, of a file and then of others, until no more than `most` are in memory.
+    fn let_pages_leave(&self, inode: &Arc<Inode>, most: usize) -> Result<()> {
+        AwayPages(self).let_leave(inode, &mut inode.lock.write(), most)?;
+        if self.pages.in_memory() > most {
+            for other in self.inodes.dirty() {
+                if !self.since.in_nvram.holds(other.ino) {
+                    continue;
+                }
+                let left = AwayPages(self).let_leave(&other, &mut other.lock.write(), most);
+                self.pass_by(
+                    "pages of a file stay in memory, as their blocks cannot be read",
+                    other.ino,
+                    left,
+                )?;
+            }
         }
         Ok(())
     }
@@ -117,6 +149,20 @@ impl FileOps {
                 inode.ino,
                 written,
             )?;
+        }
+        if self.pages.away() > 0 { self.bring_back_all() } else { Ok(()) }
+    }
+
+    /// Pages that are still away could not be written. They come back: the checkpoint makes the records void that kept
+    /// the blocks which they start from.
+    fn bring_back_all(&self) -> Result<()> {
+        for inode in self.inodes.dirty() {
+            let mut state = inode.lock.write();
+            let away: Vec<u64> = state.pages.away_pages().collect();
+            for index in away {
+                let back = AwayPages(self).bring_back(&inode, &mut state, index);
+                self.pass_by("a page is lost, as its block cannot be read", inode.ino, back)?;
+            }
         }
         Ok(())
     }
@@ -181,7 +227,9 @@ impl FileOps {
             let mut some = self.refs.own_outside(inode.ino, pages);
             some.truncate(MOST_MADE_WHOLE);
             self.make_pages_whole(inode, &some)?;
-            if let Some(written) = self.write_batch(inode, some[0], Purpose::Background, &self.xref)? {
+            if let Some(written) =
+                self.write_batch(inode, some[0], Purpose::Background, Which::All, &self.xref)?
+            {
                 self.pass_by("pages of a file stay in memory", inode.ino, written.outcome)?;
             }
         }

@@ -103,6 +103,26 @@ impl InNvram {
         }
     }
 
+    /// A page that was away is in memory again, as the last record has it.
+    pub(crate) fn came_back(&self, ino: Ino, index: u64, page: &Arc<Block>) {
+        if let Some(version) = self.files.lock().pages.get_mut(&ino).and_then(|pages| pages.get_mut(&index)) {
+            *version = Some(page.clone());
+        }
+    }
+
+    /// Whether records hold pages of a file.
+    pub(crate) fn holds(&self, ino: Ino) -> bool {
+        self.files.lock().pages.contains_key(&ino)
+    }
+
+    /// Pages of a file that records have and memory, too: those from `first` on before the others.
+    pub(crate) fn versions_from(&self, ino: Ino, first: u64) -> Vec<(u64, Arc<Block>)> {
+        let files = self.files.lock();
+        let Some(pages) = files.pages.get(&ino) else { return Vec::new() };
+        let in_turn = pages.range(first..).chain(pages.range(..first));
+        in_turn.filter_map(|(&index, version)| Some((index, version.clone()?))).collect()
+    }
+
     /// A file is gone, which no record says: after power loss it may be back, and records count for it.
     pub(crate) fn gone(&self, ino: Ino) {
         if self.any() {

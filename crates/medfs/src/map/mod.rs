@@ -11,6 +11,7 @@
 //! too; the rest are leaves.
 
 pub(crate) mod alone;
+pub(crate) mod away;
 mod claims;
 pub(crate) mod cluster_marks;
 pub(crate) mod count;

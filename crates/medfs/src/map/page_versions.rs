@@ -24,11 +24,12 @@
 //!    blocks otherwise. A draft shows no page of the file from its `kept` bytes on.
 //! 6. A file that is [watched](PageVersions::watch) knows every page that became dirty, changed or is dirty no more
 //!    since then.
-//! 7. The cache counts all pages here as dirty, copies and drafts too ([`PageVersions::held`]): `cache=`
-//!    bounds them.
+//! 7. The cache counts all pages here as dirty, copies and drafts too ([`PageVersions::held`]). What of them is in
+//!    memory `cache=` bounds ([`Held::in_memory`]): the others are [`away`](super::away).
 //!
 //! Locks: the inode's (6), shared to look and exclusive to change.
 
+use super::away::{Away, Aways};
 use crate::types::Timestamp;
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block};
@@ -67,10 +68,26 @@ impl Attributes {
 
 /// A dirty page of the open version.
 #[derive(Debug)]
-struct Page {
-    content: Arc<Block>,
+pub(super) struct Page {
+    pub(super) content: Kept,
     /// The version that changed it last.
     since: VersionId,
+}
+
+/// What memory has of a dirty page.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Here(Arc<Block>),
+    Away(Box<Away>),
+}
+
+impl Page {
+    fn here(&self) -> Option<&Arc<Block>> {
+        match &self.content {
+            Kept::Here(content) => Some(content),
+            Kept::Away(_) => None,
+        }
+    }
 }
 
 /// A page as closed versions see it, of which the open one has another, or none.
@@ -122,10 +139,23 @@ impl Draft {
     }
 }
 
+/// What is kept of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Pages of all versions, copies and the draft.
+    pub(crate) pages: usize,
+    /// Those of them that are away.
+    pub(crate) away: usize,
+    /// Pages whose memory all of it takes.
+    pub(crate) in_memory: usize,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PageVersions {
-    open: BTreeMap<u64, Page>,
+    pub(super) open: BTreeMap<u64, Page>,
+    /// Those of the open version that are away.
+    pub(super) aways: Aways,
     closed: VecDeque<Closed>,
     /// By page, and by the version that changed it.
     copies: BTreeMap<(u64, VersionId), Copy>,
@@ -148,9 +178,9 @@ const MOST_TOUCHED: usize = 4096;
 
 /// The open version: the file's dirty pages.
 impl PageVersions {
-    /// A dirty page.
+    /// A dirty page that is in memory.
     pub(crate) fn get(&self, index: u64) -> Option<&Arc<Block>> {
-        self.open.get(&index).map(|page| &page.content)
+        self.open.get(&index).and_then(Page::here)
     }
 
     pub(crate) fn is_dirty(&self, index: u64) -> bool {
@@ -166,45 +196,73 @@ impl PageVersions {
         self.open.len()
     }
 
-    /// The dirty pages of a range, in order.
-    pub(crate) fn dirty(&self, pages: impl RangeBounds<u64>) -> impl Iterator<Item = (u64, &Arc<Block>)> {
-        self.open.range(pages).map(|(&index, page)| (index, &page.content))
+    /// Which pages of a range are dirty, in order.
+    pub(crate) fn dirty(&self, pages: impl RangeBounds<u64>) -> impl Iterator<Item = u64> {
+        self.open.range(pages).map(|(&index, _)| index)
     }
 
-    /// A dirty page, to be changed.
+    /// The dirty pages of a range that are in memory, in order.
+    pub(crate) fn dirty_here(
+        &self,
+        pages: impl RangeBounds<u64>,
+    ) -> impl Iterator<Item = (u64, &Arc<Block>)> {
+        self.open.range(pages).filter_map(|(&index, page)| Some((index, page.here()?)))
+    }
+
+    /// A dirty page, to be changed, where it is in memory.
     pub(crate) fn change(&mut self, index: u64) -> Option<&mut Block> {
         self.keep_copy(index);
         self.touch(index);
         let page = self.open.get_mut(&index)?;
+        let Kept::Here(content) = &mut page.content else { return None };
         page.since = self.now;
-        Some(Arc::make_mut(&mut page.content))
+        Some(Arc::make_mut(content))
     }
 
     /// Makes a page dirty, or another one of a dirty page.
     pub(crate) fn insert(&mut self, index: u64, content: Arc<Block>) {
         self.keep_copy(index);
         self.touch(index);
-        self.open.insert(index, Page { content, since: self.now });
+        self.put(index, Kept::Here(content));
+    }
+
+    /// Puts a page, or what is kept of it, into the open version.
+    pub(super) fn put(&mut self, index: u64, content: Kept) {
+        if let Kept::Away(away) = &content {
+            self.aways.add(away);
+        }
+        if let Some(Page { content: Kept::Away(away), .. }) =
+            self.open.insert(index, Page { content, since: self.now })
+        {
+            self.aways.remove(&away);
+        }
+    }
+
+    fn take_out(&mut self, index: u64) {
+        if let Some(Page { content: Kept::Away(away), .. }) = self.open.remove(&index) {
+            self.aways.remove(&away);
+        }
     }
 
     /// Takes a page away that is cut off: closed versions keep it.
     pub(crate) fn cut(&mut self, index: u64) {
         self.keep_copy(index);
         self.touch(index);
-        self.open.remove(&index);
+        self.take_out(index);
     }
 
     /// A page is on the volume as the open version has it: every version that sees it finds it there.
     pub(crate) fn clean(&mut self, index: u64) {
         self.touch(index);
-        self.open.remove(&index);
+        self.take_out(index);
     }
 
-    /// Keeps a page for the closed versions that see it, before it changes.
+    /// Keeps a page for the closed versions that see it, before it changes. None is looked for that was away as they
+    /// were closed.
     fn keep_copy(&mut self, index: u64) {
         let (Some(page), Some(last)) = (self.open.get(&index), self.closed.back()) else { return };
-        if page.since <= last.id {
-            self.copies.insert((index, page.since), Copy { content: page.content.clone(), until: last.id });
+        if let Some(content) = page.here().filter(|_| page.since <= last.id) {
+            self.copies.insert((index, page.since), Copy { content: content.clone(), until: last.id });
         }
     }
 }
@@ -273,9 +331,16 @@ impl PageVersions {
         });
     }
 
-    /// Pages that are kept, of all versions.
-    pub(crate) fn held(&self) -> usize {
-        self.open.len() + self.copies.len() + self.draft.as_ref().map_or(0, |draft| draft.pages.len())
+    /// Whether no closed version is left.
+    pub(super) fn is_open_alone(&self) -> bool {
+        self.closed.is_empty()
+    }
+
+    /// What is kept, of all versions.
+    pub(crate) fn held(&self) -> Held {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.pages.len());
+        let (pages, away) = (self.open.len() + self.copies.len() + draft, self.aways.pages());
+        Held { pages, away, in_memory: pages - away + self.aways.bytes().div_ceil(BLOCK_SIZE) }
     }
 }
 
@@ -311,151 +376,4 @@ impl PageVersions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::{Rng, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-
-    fn attributes(size: u64) -> Attributes {
-        let time = Timestamp { secs: 0, nanos: 0 };
-        Attributes { size, mode: 0o100644, owner: (0, 0), mtime: time, ctime: time }
-    }
-
-    fn page(value: u8) -> Arc<Block> {
-        let mut page = Block::ZERO;
-        page.0[0] = value;
-        Arc::new(page)
-    }
-
-    fn value(page: Option<&Arc<Block>>) -> Option<u8> {
-        page.map(|page| page.0[0])
-    }
-
-    #[test]
-    fn a_page_that_changes_is_copied_once_for_all_versions_that_see_it() {
-        let mut pages = PageVersions::default();
-        (0..3).for_each(|index| pages.insert(index, page(1)));
-        let first = pages.close(attributes(1));
-        let second = pages.close(attributes(2));
-        assert_eq!(pages.held(), 3, "closing copies nothing");
-        for value in 2..5 {
-            pages.change(1).unwrap().0[0] = value;
-        }
-        assert_eq!(pages.held(), 4, "one copy");
-        for version in [first, second] {
-            assert_eq!(value(pages.page_in(version, 1)), Some(1));
-            assert!(pages.is_as_in(version, 0) && !pages.is_as_in(version, 1));
-        }
-        assert_eq!(value(pages.get(1)), Some(4));
-        pages.drop_version(first);
-        assert_eq!((pages.held(), value(pages.page_in(second, 1))), (4, Some(1)));
-        pages.drop_version(second);
-        assert_eq!(pages.held(), 3, "no version sees the copy");
-    }
-
-    #[test]
-    fn a_version_that_a_newer_one_replaces_takes_its_pages_along() {
-        let mut pages = PageVersions::default();
-        pages.insert(0, page(0));
-        let versions: Vec<VersionId> = (0..50)
-            .map(|n| {
-                pages.change(0).unwrap().0[0] = n;
-                pages.close(attributes(u64::from(n)))
-            })
-            .collect();
-        pages.change(0).unwrap().0[0] = 99;
-        assert_eq!(pages.held(), 51);
-        let (last, others) = versions.split_last().unwrap();
-        others.iter().for_each(|&version| pages.drop_version(version));
-        assert_eq!((pages.held(), value(pages.page_in(*last, 0))), (2, Some(49)));
-        assert_eq!(pages.attributes(*last).unwrap().size, 49);
-        assert_eq!(pages.attributes(others[0]), None);
-    }
-
-    #[test]
-    fn what_is_cut_off_stays_in_closed_versions() {
-        let mut pages = PageVersions::default();
-        pages.insert(5, page(1));
-        let before = pages.close(attributes(6));
-        pages.cut(5);
-        let between = pages.close(attributes(0));
-        pages.insert(5, page(2));
-        assert_eq!(value(pages.page_in(before, 5)), Some(1));
-        assert_eq!(value(pages.page_in(between, 5)), None);
-        assert_eq!(value(pages.get(5)), Some(2));
-        pages.drop_version(before);
-        assert_eq!(pages.held(), 1);
-    }
-
-    /// Against copies of everything, made as each version is closed.
-    #[test]
-    fn versions_are_what_they_were_when_they_were_closed() {
-        for seed in 0..40 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let mut pages = PageVersions::default();
-            let mut open: BTreeMap<u64, u8> = BTreeMap::new();
-            let mut closed: Vec<(VersionId, u64, BTreeMap<u64, u8>)> = Vec::new();
-            for step in 0..300u64 {
-                let (index, byte) = (rng.random_range(0..8), step as u8);
-                match rng.random_range(0..8) {
-                    0..=1 => {
-                        pages.insert(index, page(byte));
-                        open.insert(index, byte);
-                    }
-                    2..=3 => {
-                        let changed = pages.change(index).map(|page| page.0[0] = byte).is_some();
-                        assert_eq!(changed, open.contains_key(&index));
-                        open.entry(index).and_modify(|value| *value = byte);
-                    }
-                    4 => {
-                        pages.cut(index);
-                        open.remove(&index);
-                    }
-                    5..=6 => closed.push((pages.close(attributes(step)), step, open.clone())),
-                    _ if !closed.is_empty() => {
-                        let (version, ..) = closed.remove(rng.random_range(0..closed.len()));
-                        pages.drop_version(version);
-                    }
-                    _ => {}
-                }
-                for (version, size, was) in &closed {
-                    let is: BTreeMap<u64, u8> = (0..8)
-                        .filter_map(|index| Some((index, value(pages.page_in(*version, index))?)))
-                        .collect();
-                    assert_eq!((&is, pages.attributes(*version).unwrap().size), (was, *size), "seed {seed}");
-                }
-                assert_eq!(pages.dirty_len(), open.len());
-            }
-            closed.iter().for_each(|(version, ..)| pages.drop_version(*version));
-            assert_eq!(pages.held(), open.len(), "no copy is left");
-        }
-    }
-    #[test]
-    fn a_watched_file_knows_each_page_that_is_not_what_it_was() {
-        let mut rng = ChaCha8Rng::seed_from_u64(16);
-        let mut pages = PageVersions::default();
-        (0..40).for_each(|index| pages.insert(index, page(0)));
-        for epoch in 1..200 {
-            assert_eq!(pages.touched(epoch), None, "it is not watched since the last checkpoint");
-            pages.watch(epoch, BTreeSet::new());
-            let before: BTreeMap<u64, Arc<Block>> = pages.dirty(..).map(|(i, p)| (i, p.clone())).collect();
-            for _ in 0..rng.random_range(0..20) {
-                let index = rng.random_range(0..60);
-                match rng.random_range(0..5) {
-                    0 => pages.insert(index, page(1)),
-                    1 => pages.cut(index),
-                    2 => pages.clean(index),
-                    _ => drop(pages.change(index).map(|page| page.0[1] = 1)),
-                }
-            }
-            let touched = pages.touched(epoch).unwrap();
-            let same = |index: u64| match (before.get(&index), pages.get(index)) {
-                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-                (before, now) => before.is_none() && now.is_none(),
-            };
-            assert!((0..60).all(|index| same(index) || touched.contains(&index)));
-        }
-        (0..=MOST_TOUCHED as u64).for_each(|index| pages.insert(index, page(1)));
-        assert_eq!(pages.touched(199), None, "too many to remember");
-    }
-}
+mod tests;

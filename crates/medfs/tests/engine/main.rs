@@ -32,6 +32,7 @@ mod medium;
 mod names;
 mod nth_request;
 mod nvram;
+mod nvram_away;
 mod nvram_compaction;
 mod nvram_logs;
 mod nvram_modes;

@@ -170,7 +170,12 @@ fn addresses_that_an_inode_notes_are_kept() {
     v.sync().expect("sync");
     for round in 0..1500usize {
         match round % 50 {
-            7 => patch(v, f, &mut expected, (1000 + round / 50) * PAGE, &noise(5000 + round as u64)),
+            7 => {
+                patch(v, f, &mut expected, (1000 + round / 50) * PAGE, &noise(5000 + round as u64));
+                // The inode is due, and speaks for the node.
+                let perm = Some(0o600 + (round / 50 % 2) as u16);
+                v.setattr(f, &SetAttr { perm, ..SetAttr::default() }).expect("mode");
+            }
             _ => patch(v, f, &mut expected, round % 20 * PAGE + 100, &(round as u32).to_le_bytes()),
         }
         v.fsync(f, false).expect("fsync");

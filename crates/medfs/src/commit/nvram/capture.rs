@@ -8,6 +8,7 @@ use super::parts::{Parts, Whose};
 use super::recorder::{Left, Recorder};
 use crate::commit::change_set::{Naming, StagedFile};
 use crate::commit::roll_forward_log::{Due, in_the_way, name_is_as_recorded, name_is_durable, take_due};
+use crate::content::away::AwayPages;
 use crate::content::page_plan::Placing;
 use crate::content::placement::Purpose;
 use crate::error::Error;
@@ -218,7 +219,7 @@ impl<'s> Capture<'s> {
             }
             None => {
                 self.revoked = held.keys().copied().collect();
-                state.pages.dirty(..).filter_map(|page| Fresh::of(page, held)).collect()
+                state.pages.dirty_here(..).filter_map(|page| Fresh::of(page, held)).collect()
             }
         });
         self.revoked.retain(|&index| !state.pages.is_dirty(index));
@@ -313,7 +314,11 @@ impl<'s> Capture<'s> {
         // What is not dirty any more this record revokes.
         let held = |page: u64| {
             let version = |held: &mut Pages| held.get(&page).cloned().flatten();
-            if state.pages.is_dirty(page) { on.tree.since.in_nvram.of(inode.ino, version) } else { None }
+            match state.pages.away(page) {
+                Some(away) => AwayPages(on.tree).made_of(inode.ino, page, away).ok(),
+                None if state.pages.is_dirty(page) => on.tree.since.in_nvram.of(inode.ino, version),
+                None => None,
+            }
         };
         let recorded = |page: u64| taken(page).or_else(|| held(page));
         on.parts_repeated(&Whose { inode, state, recorded }, index)
@@ -426,14 +431,11 @@ impl<'s> Capture<'s> {
 fn watch(state: &mut InodeState, epoch: u64, held: &Pages) {
     let differs = |index: &u64| match state.pages.get(*index) {
         Some(content) => !held.get(index).and_then(Option::as_ref).is_some_and(|h| Arc::ptr_eq(h, content)),
-        None => held.contains_key(index),
+        None => state.pages.away(*index).is_none() && held.contains_key(index),
     };
     let still = match state.pages.touched(epoch) {
         Some(touched) => touched.iter().copied().filter(differs).collect(),
-        None => {
-            let dirty = state.pages.dirty(..).map(|(index, _)| index);
-            dirty.chain(held.keys().copied()).filter(differs).collect()
-        }
+        None => state.pages.dirty(..).chain(held.keys().copied()).filter(differs).collect(),
     };
     state.pages.watch(epoch, still);
 }

@@ -116,11 +116,11 @@ impl<'a> Compaction<'a> {
         for version in &self.versions {
             let mut start = match version.body.base {
                 Base::Block(NULL_ADDR) => Vec::new(),
-                Base::Block(addr) => vec![RawPart::new(PartOf::Block(addr), 0, 0, BLOCK_SIZE as u16)],
+                Base::Block(addr) => vec![RawPart::whole(addr)],
                 Base::Parts(parts) => {
                     let found = parts.iter().zip(&version.of).flat_map(|(part, &of)| match of {
                         _ if self.stays(part, of) => vec![*part],
-                        Some(of) => clipped(&starts[of], part),
+                        Some(of) => part.clipped(&starts[of]),
                         None => Vec::new(),
                     });
                     found.collect()
@@ -271,18 +271,4 @@ fn node_of(ino: Ino, home: Home) -> Option<Nid> {
         Home::Node(nid) => Some(nid),
         Home::Named => Some(ino),
     }
-}
-
-/// What a part of a page is made of, where these parts make the page.
-fn clipped(parts: &[RawPart], part: &RawPart) -> Vec<RawPart> {
-    let Some((wanted, target)) = part.ranges() else { return Vec::new() };
-    let within = |below: &RawPart| {
-        let (source, there) = below.ranges()?;
-        let (start, end) = (wanted.start.max(there.start), wanted.end.min(there.end));
-        let from = source.start + start.checked_sub(there.start)?;
-        let to = target.start + start.checked_sub(wanted.start)?;
-        let len = end.checked_sub(start).filter(|&len| len > 0)?;
-        Some(RawPart::new(below.of(), from as u16, to as u16, len as u16))
-    };
-    parts.iter().filter_map(within).collect()
 }

@@ -24,12 +24,14 @@ mod parts;
 mod pending;
 mod recorder;
 mod ring;
+mod stats;
 mod tests;
 mod unsynced;
 
 pub use pending::nvram_is_zeros;
 pub(crate) use pending::{BesideVolume, Pending, pending};
-pub use ring::{NvramStats, nvram_journal};
+pub use ring::nvram_journal;
+pub use stats::NvramStats;
 
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, StagedFile};
 use crate::commit::checkpoint::CheckpointSink;
@@ -104,8 +106,9 @@ impl NvramJournal {
         self.ring.compact(tree);
     }
 
-    pub(crate) fn stats(&self, map: &Map) -> NvramStats {
-        NvramStats { pages_held: map.since.in_nvram.pages(), ..self.ring.stats() }
+    pub(crate) fn stats(&self, tree: &Tree) -> NvramStats {
+        let (pages_held, pages_away) = (tree.since.in_nvram.pages(), tree.pages.away() as u64);
+        NvramStats { pages_held, pages_away, ..self.ring.stats() }
     }
 
     /// Whether changes that nobody synced are to be recorded: in journal mode, which holds pages.
@@ -184,7 +187,6 @@ impl NvramJournal {
         }
         set.names.iter().for_each(|name| builder.removed(name));
         let pages: usize = taken.iter().map(Capture::new_pages).sum();
-        let most = on.tree.pages.capacity() as u64 / 2;
         if !builder.fits() {
             return Err(Left::Large);
         }
@@ -192,7 +194,7 @@ impl NvramJournal {
         if !on.tree.space.room_for_rewriting(pages) {
             return Err(Left::NoRoom);
         }
-        if pages <= most { Ok(builder) } else { Err(Left::Full) }
+        Ok(builder)
     }
 
     /// Makes durable what the record is going to rest on: pages and nodes that were written and not flushed.

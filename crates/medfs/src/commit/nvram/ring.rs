@@ -12,12 +12,12 @@
 use super::capture::Recorded;
 use super::compaction::{Compaction, Kept};
 use super::recorder::Left;
+use super::stats::NvramStats;
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::ranks;
 use crate::tree::Tree;
 use medfs_device::Nvram;
-use medfs_device::nvram::LINE;
 use medfs_format::nvram::{
     Found, MAX_RECORD, MAX_SIZE, MAX_UNIT, META_STRIDE, MIN_SIZE, Meta, RING_START, RawMeta, RecordBuilder,
     Stamp, next_start, scan,
@@ -25,7 +25,6 @@ use medfs_format::nvram::{
 use medfs_format::seal::SealKey;
 use medfs_format::superblock::RawNvramInfo;
 use medfs_sync::{Mutex, Ranked};
-use serde::Serialize;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,66 +45,6 @@ const PARTS_BEFORE_ANOTHER: u64 = 16;
 /// In a ring of at most so many bytes the fsync that reaches the threshold compacts records; in a larger one that takes
 /// longer than an fsync may, and the timer does it.
 const COMPACTED_BY_FSYNC: u64 = 1 << 20;
-
-/// With `nvram=`: what the memory holds, and what it took.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
-pub struct NvramStats {
-    /// Where it is.
-    pub place: String,
-    /// Bytes of its ring.
-    pub bytes: u64,
-    /// Bytes of it in use by records that count.
-    pub used: u64,
-    /// fsyncs that became a record, since the volume was opened.
-    pub records: u64,
-    /// Bytes of all records.
-    pub record_bytes: u64,
-    /// Pages in them.
-    pub pages: u64,
-    /// Pages of them that start from what their file repeats, or from what an older record made.
-    pub from_parts: u64,
-    /// Nodes in them.
-    pub nodes: u64,
-    /// Pages that they revoke.
-    pub revoked: u64,
-    /// Pages that were written to the volume for records, as no record was to hold them.
-    pub placed: u64,
-    /// Records of changes that nothing synced.
-    pub unsynced: u64,
-    /// Writes that were made durable, by a fence or a request of their own: records and metadata.
-    pub persists: u64,
-    /// Cache lines of 64 bytes that they touched.
-    pub lines: u64,
-    /// Writes of the line that was written most often.
-    pub most_written_line: u64,
-    /// Pages that only records hold now.
-    pub pages_held: u64,
-    /// Records that a flush came before, as their base blocks were not durable.
-    pub flushed_first: u64,
-    /// Checkpoints that made records void.
-    pub emptied: u64,
-    /// Records made of all others, which then went.
-    pub compactions: u64,
-    /// Bytes of the ring that these gave back.
-    pub compacted: u64,
-    /// fsyncs that went to the volume as atomic writes and compressed files do.
-    pub left_for_kind: u64,
-    /// Those of which too much changed.
-    pub left_for_size: u64,
-    /// Those for which there was no room.
-    pub left_for_room: u64,
-    /// Those whose bases could not be read.
-    pub left_unreadable: u64,
-    /// Those after the memory failed.
-    pub left_after_failure: u64,
-}
-
-impl NvramStats {
-    fn note_written(&mut self, at: u64, bytes: u64) {
-        self.persists += 1;
-        self.lines += (at + bytes).div_ceil(LINE) - at / LINE;
-    }
-}
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

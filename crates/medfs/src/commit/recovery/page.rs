@@ -3,22 +3,40 @@
 //!
 //! Records are replayed in their order, as a page may start from what an older one made.
 //!
-//! Invariant: what a page starts from is pinned, and not overwritten in place, before anything is written: a
-//! second crash finds the same.
+//! Invariants:
+//! 1. What a page starts from is pinned, and not overwritten in place, before anything is written: a second crash
+//!    finds the same.
+//! 2. Of pages that take more than half of the cache, memory keeps what they differ by from those blocks.
 
 use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
+use crate::content::away::AwayPages;
 use crate::error::Error;
+use crate::map::away::Away;
 use crate::map::inode::Inode;
 use crate::tree::name_journal::recorded_name;
 use medfs_format::node::Inline;
-use medfs_format::nvram::PartOf;
+use medfs_format::nvram::{MAX_PARTS, PartOf, RawPart};
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// A page as the last record has it, or why it cannot be made.
-type Version = Result<Arc<Block>>;
+type Version = Result<Made>;
+
+/// A page that a record makes.
+#[derive(Debug)]
+struct Made {
+    page: Kept,
+    /// Parts of blocks that make what it starts from.
+    start: Vec<RawPart>,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Whole(Arc<Block>),
+    Away(Away),
+}
 
 /// What records hold of files, as far as they count.
 #[derive(Debug, Default)]
@@ -26,6 +44,8 @@ pub(super) struct Journaled {
     files: BTreeMap<Ino, BTreeMap<u32, Version>>,
     /// Blocks that deltas of records start from.
     bases: HashSet<BlockAddr>,
+    /// Pages that memory has as a whole, in the order in which they came to be.
+    whole: VecDeque<(Ino, u32)>,
 }
 
 impl Journaled {
@@ -35,7 +55,7 @@ impl Journaled {
     }
 
     /// A page as older records have it.
-    fn page(&self, ino: Ino, index: u32) -> Result<&Arc<Block>> {
+    fn page(&self, ino: Ino, index: u32) -> Result<&Made> {
         let lost = |why: String| {
             let value = format!("page {index} of inode {ino}, {why}");
             Error::from(FormatError::corrupt(Structure::NvramRecord, 0u32, "parts", value))
@@ -65,9 +85,14 @@ impl Replay<'_> {
     pub(super) fn take_page(&mut self, change: &PageChange) {
         match &change.what {
             PageContent::Delta(start, entry) => {
-                let version = self.make_page(change, start, entry);
+                let page = self.make_page(change, start, entry).map(Kept::Whole);
+                let version = page.map(|page| Made { page, start: self.parts_of(change.ino, start) });
                 self.pages.bases.extend(start.blocks());
                 self.pages.files.entry(change.ino).or_default().insert(change.index, version);
+                self.pages.whole.push_back((change.ino, change.index));
+                if self.pages.whole.len() > self.tree.pages.capacity() / 2 {
+                    self.let_first_leave();
+                }
             }
             PageContent::Revoked(count) => {
                 let behind = change.index.saturating_add((*count).into());
@@ -77,7 +102,37 @@ impl Replay<'_> {
         }
     }
 
-    fn make_page(&self, change: &PageChange, start: &Start, entry: &Entry) -> Version {
+    /// Of the pages that are in memory as a whole, lets go the one that was made first.
+    fn let_first_leave(&mut self) {
+        let Some((ino, index)) = self.pages.whole.pop_front() else { return };
+        let version = self.pages.files.get_mut(&ino).and_then(|pages| pages.get_mut(&index));
+        let Some(Ok(Made { page, start })) = version else { return };
+        if let Kept::Whole(whole) = page
+            && let Ok(Some(away)) = AwayPages(self.tree).keep(start, whole)
+        {
+            *page = Kept::Away(away);
+        }
+    }
+
+    /// Parts of blocks that make what a page starts from, as far as so many can.
+    fn parts_of(&self, ino: Ino, start: &Start) -> Vec<RawPart> {
+        let mut made: Vec<RawPart> = match start {
+            Start::Block(addr) => is_block(*addr).then(|| RawPart::whole(*addr)).into_iter().collect(),
+            Start::Parts(parts) => parts
+                .iter()
+                .flat_map(|part| match part.of() {
+                    PartOf::Block(_) => vec![*part],
+                    PartOf::Page(index) => {
+                        self.pages.page(ino, index).map_or_else(|_| Vec::new(), |of| part.clipped(&of.start))
+                    }
+                })
+                .collect(),
+        };
+        made.truncate(MAX_PARTS);
+        made
+    }
+
+    fn make_page(&self, change: &PageChange, start: &Start, entry: &Entry) -> Result<Arc<Block>> {
         let of = || format!("page {} of {}", change.index, self.called(change.ino));
         let unreadable = |e| match e {
             Error::Io(e) => {
@@ -101,7 +156,7 @@ impl Replay<'_> {
     }
 
     /// What a page's delta starts from.
-    fn read_start(&self, ino: Ino, start: &Start) -> Version {
+    fn read_start(&self, ino: Ino, start: &Start) -> Result<Arc<Block>> {
         let io = &self.tree.io;
         let parts = match start {
             Start::Block(addr) if is_block(*addr) => return Ok(io.read(*addr)?.into()),
@@ -113,15 +168,23 @@ impl Replay<'_> {
             let (from, to) = part.ranges().expect("checked when the record was read");
             match part.of() {
                 PartOf::Block(addr) => made.0[to].copy_from_slice(&io.read(addr)?.0[from]),
-                PartOf::Page(index) => made.0[to].copy_from_slice(&self.pages.page(ino, index)?.0[from]),
+                PartOf::Page(index) => made.0[to].copy_from_slice(&self.older(ino, index)?.0[from]),
             }
         }
         Ok(made.into())
     }
 
+    /// A page as older records have it, as a whole.
+    fn older(&self, ino: Ino, index: u32) -> Result<Arc<Block>> {
+        match &self.pages.page(ino, index)?.page {
+            Kept::Whole(page) => Ok(page.clone()),
+            Kept::Away(away) => AwayPages(self.tree).made_of(ino, index.into(), away),
+        }
+    }
+
     /// Makes dirty what records hold of pages, of files that are still there.
     pub(super) fn journaled_pages(&mut self) -> Result<()> {
-        let Journaled { files, bases } = std::mem::take(&mut self.pages);
+        let Journaled { files, bases, .. } = std::mem::take(&mut self.pages);
         if !self.tree.read_only && !bases.is_empty() {
             bases.iter().try_for_each(|&addr| self.tree.segs.lock().pin(&self.tree.io, addr))?;
             self.tree.since.in_nvram.note(bases);
@@ -132,14 +195,14 @@ impl Replay<'_> {
                 continue;
             }
             for (index, page) in pages {
-                let restored = page.and_then(|page| self.journaled_page(&inode, index, page));
+                let restored = page.and_then(|made| self.journaled_page(&inode, index, made.page));
                 self.pass_by(ino, restored)?;
             }
         }
         Ok(())
     }
 
-    fn journaled_page(&self, inode: &Arc<Inode>, index: u32, page: Arc<Block>) -> Result<()> {
+    fn journaled_page(&self, inode: &Arc<Inode>, index: u32, page: Kept) -> Result<()> {
         let tree = self.tree;
         let inline = inode.raw(|r| r.inline().contains(Inline::DATA));
         let mut state = inode.lock.write();
@@ -153,7 +216,10 @@ impl Replay<'_> {
             return Ok(());
         }
         tree.pages.remove(inode.ino, index.into());
-        tree.add_dirty_page(inode, &mut state, index.into(), page);
+        match page {
+            Kept::Whole(page) => tree.add_dirty_page(inode, &mut state, index.into(), page),
+            Kept::Away(away) => AwayPages(tree).add_dirty(inode, &mut state, index.into(), away),
+        }
         state.with_checkpoint = true;
         Ok(())
     }
