@@ -20,8 +20,8 @@ pub(crate) struct FsckArgs {
     /// repair of this volume
     #[arg(long, value_name = "FILE", requires = "writing", conflicts_with_all = ["restore", "dry_run"], value_hint = ValueHint::FilePath)]
     pub(crate) undo: Option<PathBuf>,
-    /// The NVRAM that holds fsyncs of the volume: replay them first, except for what is damaged there. The NVRAM
-    /// is not changed
+    /// With --repair, the NVRAM that holds fsyncs of the volume: replay them first, except for what is damaged there.
+    /// The NVRAM is not changed
     #[arg(long, value_name = "PATH[@OFFSET+SIZE]", requires = "repair", conflicts_with = "preen", value_parser = place, value_hint = ValueHint::AnyPath)]
     pub(crate) nvram: Option<NvramPlace>,
     /// Undo a repair: write back the blocks that --undo saved to this file

@@ -60,7 +60,7 @@ pub mod testing;
 pub mod types;
 pub mod xattr_names;
 
-pub use commit::nvram::{nvram_is_zeros, nvram_journal};
+pub use commit::nvram::{NvramContent, nvram_content, nvram_journal};
 pub use commit::policy;
 pub use commit::survivor::waiting_operations;
 pub use error::{Error, Posix, Result};

@@ -9,7 +9,7 @@ use crate::{exit, json, size, target};
 use anyhow::{Context, Result, bail};
 use args::{CheckArgs, InfoArgs, InitArgs, NvramArgs, NvramCommand};
 use medfs::{
-    MountOptions, NvramPlace, PastDamage, SystemClock, Volume, nvram_is_zeros, nvram_journal,
+    MountOptions, NvramContent, NvramPlace, PastDamage, SystemClock, Volume, nvram_content, nvram_journal,
     open_with_nvram, repair_with_nvram,
 };
 use medfs_device::quote::{self, hint};
@@ -66,8 +66,14 @@ impl Holds {
     fn of(memory: &dyn Nvram) -> Result<Holds> {
         let bytes = memory.size();
         let holds = match nvram_journal(memory)? {
-            Found::Blank if nvram_is_zeros(memory)? => Holds { holds: "zeros", ..Holds::default() },
-            Found::Blank => Holds { holds: "something else", ..Holds::default() },
+            Found::Blank => {
+                let holds = match nvram_content(memory)? {
+                    NvramContent::Zeros => "zeros",
+                    NvramContent::Volume => "an F2FS volume",
+                    NvramContent::Other => "something else",
+                };
+                Holds { holds, ..Holds::default() }
+            }
             Found::Damaged => {
                 let damage = Some("both copies of the metadata are damaged".into());
                 Holds { holds: "journal", damage, ..Holds::default() }
@@ -136,7 +142,7 @@ impl Holds {
             }
             ("zeros", ..) => outln!("holds         no journal: it is ready for a volume"),
             ("journal", ..) => outln!("holds         a journal"),
-            (other, ..) => outln!("holds         {other}: 'medfs nvram init --force' would overwrite it"),
+            (other, ..) => outln!("holds         {other}: 'medfs nvram init --force' would destroy that"),
         }
         if let Some(damage) = damage {
             outln!("damaged       {damage}");
@@ -147,7 +153,7 @@ impl Holds {
                 size::show(self.record_bytes),
                 count(self.pages, "page"),
                 count(self.nodes, "node"),
-                count(self.names, "lost name"),
+                count(self.names, "removed name"),
                 count(self.files, "file"),
             );
             outln!("              Whether the volume needs them still, 'medfs nvram check' tells.");
@@ -190,7 +196,7 @@ fn init(args: &InitArgs) -> Result<u8> {
                 "{} may hold fsyncs of the volume {volume}: mount and unmount that with it first, then use --force ('medfs nvram check' tells whether the volume still needs it)",
                 args.memory
             ),
-            None => bail!("{} holds {}: use --force to overwrite it", args.memory, said(&holds)),
+            None => bail!("{} holds {}: use --force to destroy that", args.memory, said(&holds)),
         }
     }
     let bytes = memory.size().min(MAX_SIZE);
@@ -227,7 +233,11 @@ fn has_size(path: &Path, wanted: u64) -> Result<()> {
 }
 
 fn said(holds: &Holds) -> &str {
-    if holds.holds == "journal" { "a damaged journal" } else { "data other than a journal" }
+    match holds.holds {
+        "journal" => "a damaged journal",
+        "an F2FS volume" => "an F2FS volume",
+        _ => "data other than a journal",
+    }
 }
 
 /// Opens a volume with the fsyncs that lie in a memory, for a repair.

@@ -138,6 +138,10 @@ fn what_is_no_memory_is_left_alone() {
     let text = error(1, medfs().args(["nvram", "init"]).arg(&file));
     assert!(text.contains("data other than a journal") && text.contains("--force"), "{text}");
     assert!(std::fs::read(&file).expect("the letter").iter().all(|&byte| byte == b'x'));
+    let image = dir.path().join("card.img");
+    medfs().args(["mkfs", "--quiet", "--size", "64M"]).arg(&image).assert().success();
+    let text = error(1, medfs().args(["nvram", "init"]).arg(&image));
+    assert!(text.contains("holds an F2FS volume: use --force to destroy that"), "{text}");
     std::fs::write(&file, b"short").expect("written");
     let text = error(1, medfs().args(["nvram", "info"]).arg(&file));
     assert!(text.contains("at least 65536"), "{text}");

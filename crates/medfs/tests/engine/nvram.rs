@@ -326,6 +326,11 @@ fn a_memory_that_holds_anything_else_is_left_alone() {
         assert!(error.contains("holds data other than a journal"), "{error}");
         assert!(memory.bytes() == bytes);
     }
+    for volume in [blank_delta(64), blank(64, medfs_format::superblock::Feature::empty())] {
+        let memory = Arc::new(MemNvram::of(read_block(&volume, 0).unwrap().0.repeat(16)));
+        let error = opened(&Arc::new(blank_delta(64)), &memory, "").unwrap_err().to_string();
+        assert!(error.contains("is an F2FS volume") && !error.contains("init"), "{error}");
+    }
 }
 
 /// What users write may look like records, in records and in what is left of them.

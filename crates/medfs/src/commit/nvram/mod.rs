@@ -28,8 +28,8 @@ mod stats;
 mod tests;
 mod unsynced;
 
-pub use pending::nvram_is_zeros;
 pub(crate) use pending::{BesideVolume, Pending, pending};
+pub use pending::{NvramContent, nvram_content};
 pub use ring::nvram_journal;
 pub use stats::NvramStats;
 

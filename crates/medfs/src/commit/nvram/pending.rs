@@ -11,7 +11,7 @@ use crate::options::{MountOptions, NvramOption};
 use medfs_device::{Nvram, quote};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::nvram::{Found, MAX_SIZE};
-use medfs_format::superblock::{RawNvramInfo, RawSuperblock};
+use medfs_format::superblock::{DELTA_MAGIC, MAGIC, OFFSET_IN_BLOCK, RawNvramInfo, RawSuperblock};
 use std::path::Path;
 use uuid::Uuid;
 
@@ -122,24 +122,41 @@ fn refuse_version<T>(memory: &dyn Nvram, version: u32) -> Result<T> {
 
 /// Fails where a memory that has no journal has anything else: it may be someone's.
 fn check_blank(memory: &dyn Nvram) -> Result<()> {
-    match nvram_is_zeros(memory)? {
-        true => Ok(()),
-        false => refuse(memory, format!("holds data other than a journal: {} overwrites it", init(memory))),
+    match nvram_content(memory)? {
+        NvramContent::Zeros => Ok(()),
+        NvramContent::Volume => refuse(memory, "is an F2FS volume: name a memory of its own".into()),
+        NvramContent::Other => {
+            refuse(memory, format!("holds data other than a journal: {} overwrites it", init(memory)))
+        }
     }
 }
 
-/// Whether all of a memory that a journal would use is zeros. `Io` where it cannot be read.
-pub fn nvram_is_zeros(memory: &dyn Nvram) -> Result<bool> {
+/// What a memory holds that has no journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NvramContent {
+    /// Zeros, as far as a journal would use it: it is ready for one.
+    Zeros,
+    /// The superblock of an F2FS volume.
+    Volume,
+    /// Anything else.
+    Other,
+}
+
+/// What a memory holds that has no journal. `Io` where it cannot be read.
+pub fn nvram_content(memory: &dyn Nvram) -> Result<NvramContent> {
     let size = memory.size().min(MAX_SIZE);
     let mut some = vec![0; 1 << 16];
     for at in (0..size).step_by(some.len()) {
         let some = &mut some[..(size - at).min(1 << 16) as usize];
         memory.read(at, some).map_err(|e| failed(memory, "be read", &e))?;
         if some.iter().any(|&byte| byte != 0) {
-            return Ok(false);
+            let magic = some.get(OFFSET_IN_BLOCK..).and_then(|rest| rest.first_chunk());
+            let is_volume = at == 0
+                && magic.is_some_and(|&magic| [MAGIC, DELTA_MAGIC].contains(&u32::from_le_bytes(magic)));
+            return Ok(if is_volume { NvramContent::Volume } else { NvramContent::Other });
         }
     }
-    Ok(true)
+    Ok(NvramContent::Zeros)
 }
 
 /// The records of a generation that may have some.
