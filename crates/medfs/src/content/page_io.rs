@@ -82,7 +82,10 @@ impl Content {
         let slot = self.make_slot_near(inode, near.filter(|_| !slots_moved), index)?;
         let addr = slot.addr();
         self.check_addr(inode, index, addr)?;
-        if AwayPages(self).bring_back(inode, state, index)?.is_some() {
+        if state.pages.is_dirty(index) {
+            if state.pages.away_len() > 0 {
+                AwayPages(self).bring_back(inode, state, index)?;
+            }
             self.counted(inode.ino, state, |pages| pages.change(index).map(f));
             if addr == NULL_ADDR {
                 return Err(FormatError::corrupt(

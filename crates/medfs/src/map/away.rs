@@ -64,6 +64,9 @@ impl Aways {
 impl PageVersions {
     /// What is kept of a page that is away.
     pub(crate) fn away(&self, index: u64) -> Option<&Away> {
+        if self.aways.pages == 0 {
+            return None;
+        }
         match &self.open.get(&index)?.content {
             Kept::Away(away) => Some(away),
             Kept::Here(_) => None,
