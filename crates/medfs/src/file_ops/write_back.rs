@@ -115,18 +115,19 @@ impl FileOps {
         Ok(())
     }
 
-    /// Lets pages leave, of a file and then of others, until no more than `most` are in memory.
+    /// Lets pages leave, of a file and then of others, until at most so many are in memory.
     fn let_pages_leave(&self, inode: &Arc<Inode>, most: usize) -> Result<()> {
-        AwayPages(self).let_leave(inode, &mut inode.lock.write(), most)?;
-        if self.pages.in_memory() > most {
-            for other in self.inodes.dirty() {
-                if !self.since.in_nvram.holds(other.ino) {
-                    continue;
-                }
-                let left = AwayPages(self).let_leave(&other, &mut other.lock.write(), most);
+        let first = std::iter::once(inode.clone());
+        let others = std::iter::once_with(|| self.inodes.dirty()).flatten();
+        for file in first.chain(others) {
+            if self.pages.in_memory() <= most {
+                break;
+            }
+            if self.since.in_nvram.holds(file.ino) {
+                let left = AwayPages(self).let_leave(&file, &mut file.lock.write(), most);
                 self.pass_by(
                     "pages of a file stay in memory, as their blocks cannot be read",
-                    other.ino,
+                    file.ino,
                     left,
                 )?;
             }
