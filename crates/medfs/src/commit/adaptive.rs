@@ -5,7 +5,8 @@
 //! along, so that after power loss the volume is as it was after one operation, with all before it and none
 //! after it. The roll-forward log has nothing but commits of apps.
 //!
-//! Within the bounds the option `durability_policy` says when ([`super::chooser`]); a bound beats it.
+//! Within the bounds the option `durability_policy` says when ([`super::chooser`], [`super::pauses`]); a bound beats
+//! it.
 //!
 //! Bounds and policy count for each app ([`super::account`]), but for `holdup` and room, which are the volume's. What
 //! one app makes due is committed alone where the chain of fsynced nodes says all of it ([`super::app_commit`]);
@@ -21,16 +22,20 @@ use crate::commit::apps::{AppId, Moved};
 use crate::commit::chooser::PageCounts;
 use crate::commit::durability::{Durability, Fsync, Room, SyncPlan};
 use crate::commit::holdup::Holdup;
+use crate::commit::pauses::Pauses;
 use crate::commit::policy::tradeoff::Written;
 use crate::map::inode::Scope;
-use crate::options::{Apps, CommitPolicy, LossBounds};
+use crate::options::{Apps, CommitPolicy, DurabilityPolicy, LossBounds};
 use medfs_sync::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Background work is called about so often: a commit that the age makes due begins this much earlier.
+/// The timer looks at least this often, and a commit that the age makes due begins this much earlier, where half of the
+/// age is not less.
 const TICK: Duration = Duration::from_secs(1);
+/// The timer looks at most this often for a change that begins to wait.
+const LEAST_TICK: Duration = Duration::from_millis(10);
 
 /// With `durability=adaptive`: what power loss would take now, and why it was committed so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
@@ -72,6 +77,8 @@ pub struct AdaptiveStats {
     pub commits_by_chain: u64,
     /// Commits of all, by checkpoints.
     pub commits_by_checkpoint: u64,
+    /// Times at which somebody told of a user's input (`medfs input`).
+    pub user_events: u64,
 }
 
 /// Commits when a bound of what may be lost is reached.
@@ -93,6 +100,8 @@ struct Open {
     /// An app whose changes reached a bound, or the end of a transaction, as they were counted.
     due: Option<(AppId, CommitReason)>,
     holdup: Option<Holdup>,
+    /// When ended transactions are committed, and in which order.
+    pauses: Pauses,
     /// When the commit under way began, and the bytes that were dirty then.
     committing: Option<(Duration, u64)>,
 }
@@ -148,7 +157,8 @@ fn count(counter: &AtomicU64) {
 impl Adaptive {
     pub(crate) fn new(bounds: LossBounds, policy: &CommitPolicy, apps: &Apps) -> Adaptive {
         let holdup = bounds.holdup.map(Holdup::new);
-        let open = Open { accounts: vec![Account::new(policy)], due: None, holdup, committing: None };
+        let (accounts, pauses) = (vec![Account::new(policy)], Pauses::new(policy));
+        let open = Open { accounts, due: None, holdup, pauses, committing: None };
         let by_app = *apps != Apps::Volume;
         Adaptive { bounds, policy: *policy, by_app, open: Mutex::new(open), counters: Counters::default() }
     }
@@ -177,15 +187,26 @@ impl Adaptive {
         account.since.is_some() && account.dirty_bytes() >= self.bounds.bytes
     }
 
-    /// How old the oldest change may become before a commit begins.
-    fn patience(&self) -> Duration {
-        self.bounds.age.saturating_sub(TICK)
+    /// How much earlier than the age asks for it a commit begins: it takes time itself.
+    fn margin(&self) -> Duration {
+        TICK.min(self.bounds.age / 2)
     }
 
-    /// Why what waits of an app is to be committed, as the timer asks.
-    fn overdue(&self, account: &mut Account, now: Duration) -> Option<CommitReason> {
-        let old = account.since.is_some_and(|since| now.saturating_sub(since) >= self.patience());
-        if old { Some(CommitReason::Age) } else { account.chooser.due(now).map(CommitReason::from) }
+    /// How old the oldest change may become before a commit begins.
+    fn patience(&self) -> Duration {
+        self.bounds.age - self.margin()
+    }
+
+    /// How often the timer looks whether a change has begun to wait.
+    fn pace(&self) -> Duration {
+        let ends_by_time = self.policy.which == DurabilityPolicy::Interval;
+        let interval = if ends_by_time { self.policy.interval / 2 } else { TICK };
+        self.margin().min(interval).max(LEAST_TICK)
+    }
+
+    /// Whether a change has waited for as long as one may.
+    fn is_old(&self, account: &Account, now: Duration) -> bool {
+        account.since.is_some_and(|since| now.saturating_sub(since) >= self.patience())
     }
 }
 
@@ -264,9 +285,12 @@ impl Durability for Adaptive {
             // A change that noted itself before a commit, and happened after it, is noted here.
             open.account(AppId::REST, &self.policy).since.get_or_insert(now);
         }
-        let mut accounts = open.accounts.iter_mut().enumerate();
-        let overdue = accounts.find_map(|(app, account)| Some((AppId(app), self.overdue(account, now)?)));
-        let due = open.due.or(overdue);
+        let old = open.accounts.iter().position(|account| self.is_old(account, now));
+        let due = open.due.or(old.map(|app| (AppId(app), CommitReason::Age)));
+        let due = due.or_else(|| {
+            let Open { accounts, pauses, .. } = &mut *open;
+            pauses.next(accounts, now).map(|(app, end)| (app, end.into()))
+        });
         due.inspect(|&(app, reason)| self.commit(&mut open, app, reason)).is_some()
     }
 
@@ -274,8 +298,11 @@ impl Durability for Adaptive {
         self.open.lock().due.map(|(app, _)| app)
     }
 
-    fn app_committed(&self, app: AppId) {
+    fn app_committed(&self, app: AppId, took: Duration) {
         let mut open = self.open.lock();
+        let bytes = open.account(app, &self.policy).dirty_bytes();
+        open.pauses.measured(bytes, took);
+        open.pauses.committed(app);
         let account = open.account(app, &self.policy);
         account.by_chain += u64::from(account.committed());
         // Another one may have reached the bound meanwhile.
@@ -284,21 +311,42 @@ impl Durability for Adaptive {
     }
 
     fn checkpointing(&self, now: Duration, dirty_bytes: u64) {
-        self.open.lock().committing = Some((now, dirty_bytes));
+        let mut open = self.open.lock();
+        open.committing = Some((now, dirty_bytes));
+        if !self.by_app && dirty_bytes > 0 {
+            // A change that noted itself before an earlier commit and happened after it waits for this one: until then
+            // an fsync of it counts, though its pages are clean as soon as they are written.
+            open.account(AppId::REST, &self.policy).since.get_or_insert(now);
+        }
     }
 
     fn checkpointed(&self, now: Duration) {
         let mut open = self.open.lock();
-        if let Some((began, bytes)) = open.committing.take()
-            && let Some(holdup) = &mut open.holdup
-        {
-            holdup.note(bytes, now.saturating_sub(began));
+        if let Some((began, bytes)) = open.committing.take() {
+            let took = now.saturating_sub(began);
+            open.holdup.iter_mut().for_each(|holdup| holdup.note(bytes, took));
+            open.pauses.measured(bytes, took);
         }
         open.due = None;
+        (0..open.accounts.len()).for_each(|app| open.pauses.committed(AppId(app)));
         let waited = open.accounts.iter_mut().map(Account::committed).filter(|waited| *waited).count();
         if waited > 0 {
             count(&self.counters.by_checkpoint);
         }
+    }
+
+    fn on_user(&self, now: Duration) -> bool {
+        self.open.lock().pauses.user(now)
+    }
+
+    fn next_look(&self, now: Duration) -> Option<Duration> {
+        let mut open = self.open.lock();
+        let Open { accounts, pauses, .. } = &mut *open;
+        let age = accounts.iter().filter_map(|account| Some(account.since? + self.patience())).min();
+        let ends = accounts.iter().filter_map(|account| pauses.wakes(account, now)).min();
+        // What is due already was asked for just now.
+        let next = [age, ends].into_iter().flatten().filter(|at| *at > now).min();
+        Some(next.map_or(self.pace(), |at| (at - now).min(self.pace())))
     }
 
     fn stats(&self, now: Duration, dirty_bytes: u64) -> Option<AdaptiveStats> {
@@ -330,6 +378,7 @@ impl Durability for Adaptive {
             efficiency_permille: written.efficiency(),
             commits_by_chain: all().map(|account| account.by_chain).sum(),
             commits_by_checkpoint: get(&counters.by_checkpoint),
+            user_events: open.pauses.told,
         })
     }
 
@@ -360,6 +409,21 @@ mod tests {
 
     fn dirty(pages: u64) -> PageCounts {
         PageCounts { dirty: pages, ..PageCounts::default() }
+    }
+
+    /// A change may note itself before a commit and happen after it. The next commit makes its pages clean before they
+    /// are durable: an fsync at that moment is one more that power loss may take.
+    #[test]
+    fn an_fsync_within_a_commit_counts() {
+        let adaptive = within(10, 1 << 20, Some(4));
+        let pages = PageCounts::default();
+        assert!(!adaptive.on_change(second(1), pages));
+        adaptive.checkpointed(second(2));
+        adaptive.checkpointing(second(3), 8192);
+        assert_eq!(adaptive.on_fsync(FILE, Room::Enough, 0), SyncPlan::Later);
+        assert_eq!(adaptive.stats(second(3), 0).unwrap().fsyncs_waiting, 1);
+        adaptive.checkpointed(second(4));
+        assert_eq!(adaptive.stats(second(4), 0).unwrap().fsyncs_waiting, 0);
     }
 
     #[test]

@@ -17,8 +17,11 @@
 //! Locks: the operation lock alone; with it those of staging and of the log. Called with none held.
 
 use crate::commit::Commit;
+use crate::commit::account::AppStats;
 use crate::commit::apps::{AppId, Apps};
 use crate::commit::change_set::{ChangeSet, Naming, Request};
+use crate::commit::checkpoint::CheckpointSink;
+use crate::commit::fsync::before_sync;
 use crate::commit::recoverable_names::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::{Error, Result};
@@ -41,6 +44,7 @@ impl Commit {
     pub(super) fn commit_app(&self, app: AppId) -> Result<bool> {
         let Some(apps) = self.apps.as_ref().filter(|_| self.may_commit_apps()) else { return Ok(false) };
         let alone = self.ops.alone();
+        let began = self.clock.monotonic();
         self.check_writable()?;
         self.count_changes();
         let Some(files) = self.plain_files(apps, app) else { return Ok(false) };
@@ -59,8 +63,23 @@ impl Commit {
             Err(error) => return Err(error),
         }
         self.nodes.changes.committed_of(&files.iter().map(|inode| inode.ino).collect::<Vec<_>>());
-        self.ways.durability.app_committed(app);
+        let took = self.clock.monotonic().saturating_sub(began);
+        self.ways.durability.app_committed(app, took);
         Ok(true)
+    }
+
+    /// A barrier for one app: makes all durable that waits of the app of a file, and of others only where a checkpoint
+    /// has to. Where the volume is one app, or puts nothing off, everything is.
+    pub(crate) fn sync_app(&self, ino: Ino) -> Result<()> {
+        self.inode(ino)?;
+        if self.read_only {
+            return Ok(());
+        }
+        before_sync(self)?;
+        if self.apps.is_some() && self.commit_app(self.app_of(ino))? {
+            return Ok(());
+        }
+        CheckpointSink.sync(self)
     }
 
     /// What changed since is counted for its app, where the volume has several. No lock of a file is held. Who returns
@@ -72,6 +91,18 @@ impl Commit {
             let (since, moved) = apps.moved(self, self.clock.monotonic(), &named_rightly);
             self.ways.durability.count(since, &moved);
         }
+    }
+
+    /// What waits of each app; `None` where the volume is one.
+    pub(crate) fn app_stats(&self) -> Option<Vec<AppStats>> {
+        self.count_changes();
+        let names = self.apps.as_ref()?.names();
+        Some(self.ways.durability.app_stats(self.clock.monotonic(), names))
+    }
+
+    /// A user did something. Whether any commit waits for pauses of one.
+    pub(crate) fn note_user(&self) -> bool {
+        self.ways.durability.on_user(self.clock.monotonic())
     }
 
     /// The app of a file.

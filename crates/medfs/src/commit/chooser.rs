@@ -1,7 +1,7 @@
 //! When a volume with `durability=adaptive` commits within its bounds: the policies of [`super::policy`], on what
 //! the page cache counts.
 //!
-//! There is one for each app. Pauses between operations stand for a user: nobody is known to touch a screen.
+//! There is one for each app. Where no user is known ([`super::pauses`]) pauses between operations stand for one.
 //! Names, and files that lie in their inode, are not pages and are not counted.
 
 use super::policy::interval::{Combined, IntervalFsm, Prediction};
@@ -35,11 +35,57 @@ impl PageCounts {
     }
 }
 
+/// A time in which nothing is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pause {
+    /// When what happened last did.
+    pub(super) since: Duration,
+    /// How long nothing is expected from now on.
+    pub(super) left: Duration,
+}
+
+impl Pause {
+    /// For who waits for none.
+    const ALWAYS: Pause = Pause { since: Duration::ZERO, left: Duration::MAX };
+}
+
+/// Who makes pauses: a user, or an app by its operations.
+#[derive(Debug)]
+pub(super) struct Pauser(Combined<IntervalFsm>);
+
+impl Pauser {
+    pub(super) fn new(tau: Duration) -> Pauser {
+        Pauser(Combined::new(BURST, IntervalFsm::new(REMEMBERED, tau)))
+    }
+
+    /// Something happens now.
+    pub(super) fn note(&mut self, now: Duration) {
+        self.0.user(now);
+    }
+
+    /// Whether nothing has happened for longer than this.
+    pub(super) fn is_older(&self, now: Duration, than: Duration) -> bool {
+        self.0.last().is_none_or(|last| now.saturating_sub(last) > than)
+    }
+
+    /// The pause at this time, where there is one.
+    pub(super) fn pause(&mut self, now: Duration) -> Option<Pause> {
+        let left = self.0.quiet(now)?;
+        self.0.last().map(|since| Pause { since, left })
+    }
+
+    /// When a pause may begin, after `now`.
+    pub(super) fn wakes(&self, now: Duration) -> Option<Duration> {
+        let burst_ends = self.0.last().map(|last| last + BURST + Duration::from_nanos(1));
+        [burst_ends, self.0.wakes()].into_iter().flatten().filter(|at| *at > now).min()
+    }
+}
+
 pub(super) struct Chooser {
     /// Where transactions end; `None`: at bounds alone.
     ends: Option<Box<dyn Transactioning>>,
-    /// Who waits for a quiet time before the commit.
-    quiet: Option<Combined<IntervalFsm>>,
+    /// Whose quiet time is waited for before the commit, where no user is known.
+    quiet: Option<Pauser>,
     since: Option<PageCounts>,
     written: Written,
     end: Option<End>,
@@ -62,7 +108,7 @@ impl Chooser {
             }
             DurabilityPolicy::Tpl => {
                 ends = Some(Box::new(Tpl::new(policy.points, Limits::default())));
-                quiet = Some(Combined::new(BURST, IntervalFsm::new(REMEMBERED, policy.tau)));
+                quiet = Some(Pauser::new(policy.tau));
             }
         }
         Chooser { ends, quiet, since: None, written: Written::default(), end: None }
@@ -71,7 +117,7 @@ impl Chooser {
     /// An operation is about to change something. Whether the volume is to be committed before it does.
     pub(super) fn on_change(&mut self, now: Duration, pages: PageCounts) -> bool {
         if let Some(quiet) = &mut self.quiet {
-            quiet.user(now);
+            quiet.note(now);
         }
         let Some(ends) = &mut self.ends else { return false };
         ends.begins(now);
@@ -86,12 +132,22 @@ impl Chooser {
         self.end == Some(End::Staleness)
     }
 
-    /// Why to commit now, as the timer asks: a transaction has ended, and nothing is expected for a while.
-    pub(super) fn due(&mut self, now: Duration) -> Option<End> {
-        let end = self.end.or(self.ends.as_ref()?.is_over(now))?;
-        match &mut self.quiet {
-            Some(quiet) => quiet.quiet(now).map(|_| end),
-            None => Some(end),
+    /// Why a transaction has ended that waits for its commit.
+    pub(super) fn ended(&self, now: Duration) -> Option<End> {
+        self.end.or(self.ends.as_ref()?.is_over(now))
+    }
+
+    /// The pause of the app's operations, where there is one, or none is waited for.
+    pub(super) fn pause(&mut self, now: Duration) -> Option<Pause> {
+        self.quiet.as_mut().map_or(Some(Pause::ALWAYS), |quiet| quiet.pause(now))
+    }
+
+    /// When a transaction ends by time, or a pause may begin for the one that has ended, after `now`. `of_user`: when
+    /// one of the user may, where a user is known.
+    pub(super) fn wakes(&self, now: Duration, of_user: Option<Option<Duration>>) -> Option<Duration> {
+        match self.ended(now) {
+            Some(_) => of_user.unwrap_or_else(|| self.quiet.as_ref()?.wakes(now)),
+            None => self.ends.as_ref()?.ends_at(),
         }
     }
 

@@ -92,14 +92,24 @@ pub(crate) trait Durability: Send + Sync {
         None
     }
 
-    /// All that waits of an app is durable, and of no other one.
-    fn app_committed(&self, _app: AppId) {}
+    /// All that waits of an app is durable, and of no other one; that took so long.
+    fn app_committed(&self, _app: AppId, _took: Duration) {}
 
     /// The whole volume begins to be made durable, with so many dirty bytes.
     fn checkpointing(&self, _now: Duration, _dirty_bytes: u64) {}
 
     /// The whole volume is durable.
     fn checkpointed(&self, _now: Duration) {}
+
+    /// A user did something. Whether any commit waits for pauses of one.
+    fn on_user(&self, _now: Duration) -> bool {
+        false
+    }
+
+    /// How long the timer may wait until it asks again; `None` where nothing is ever put off.
+    fn next_look(&self, _now: Duration) -> Option<Duration> {
+        None
+    }
 
     /// What waits, and what was committed why; `None` where nothing ever waits.
     fn stats(&self, _now: Duration, _dirty_bytes: u64) -> Option<AdaptiveStats> {

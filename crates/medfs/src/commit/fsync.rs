@@ -11,7 +11,6 @@
 //! Kernel counterpart: `f2fs_do_sync_file`.
 
 use crate::commit::Commit;
-use crate::commit::account::AppStats;
 use crate::commit::adaptive::AdaptiveStats;
 use crate::commit::change_set::Naming;
 use crate::commit::change_set::{ChangeSet, CommitSink, NeedsCheckpoint, Outcome, Request};
@@ -357,7 +356,9 @@ impl Commit {
     /// When the volume's timer has to look at what waits again.
     pub(crate) fn next_background(&self) -> Duration {
         let now = self.clock.monotonic();
-        self.ways.nvram.as_ref().map_or(BACKGROUND, |nvram| nvram.next_look(now).min(BACKGROUND))
+        let of_memory = self.ways.nvram.as_ref().map(|nvram| nvram.next_look(now));
+        let next = of_memory.or_else(|| self.ways.durability.next_look(now));
+        next.map_or(BACKGROUND, |next| next.min(BACKGROUND))
     }
 
     fn page_counts(&self) -> PageCounts {
@@ -446,13 +447,6 @@ impl Commit {
         self.ways.durability.stats(self.clock.monotonic(), self.page_counts().dirty_bytes())
     }
 
-    /// What waits of each app; `None` where the volume is one.
-    pub(crate) fn app_stats(&self) -> Option<Vec<AppStats>> {
-        self.count_changes();
-        let names = self.apps.as_ref()?.names();
-        Some(self.ways.durability.app_stats(self.clock.monotonic(), names))
-    }
-
     /// What the log that outlives the process holds; `None` where there is none.
     pub(crate) fn survivor_stats(&self) -> Option<SurvivorStats> {
         self.survivor.get().map(|survivor| survivor.stats())
@@ -486,7 +480,7 @@ impl Commit {
 }
 
 /// What an fsync needs before its first lock.
-fn before_sync(tree: &Tree) -> Result<()> {
+pub(super) fn before_sync(tree: &Tree) -> Result<()> {
     tree.check_writable()?;
     tree.make_room()?;
     tree.hidden().make()?;

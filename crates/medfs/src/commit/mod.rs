@@ -22,6 +22,7 @@ pub(crate) mod fsync;
 pub(crate) mod group_commit;
 mod holdup;
 pub(crate) mod nvram;
+mod pauses;
 pub mod policy;
 pub(crate) mod recoverable_names;
 pub(crate) mod recovery;

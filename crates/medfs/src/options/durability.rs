@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The front end's timer comes once a second.
-const LEAST_AGE: Duration = Duration::from_secs(1);
+/// Half of it is left for the commit, and the front end's timer looks as often.
+const LEAST_AGE: Duration = Duration::from_millis(100);
 
 /// When an fsync makes durable (`durability=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -122,7 +122,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     MountOption {
         name: "durability_age",
         form: Value("TIME"),
-        accepts: "a time from 1 s to a day",
+        accepts: "a time from 100 ms to a day",
         default: "30s",
         help: "With durability=adaptive, the age at which a change becomes durable.",
         set: |o, value| time(value).filter(|time| *time >= LEAST_AGE).map(|time| o.loss.age = time).is_some(),
@@ -146,7 +146,7 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
     MountOption {
         name: "holdup",
         form: Value("TIME"),
-        accepts: TIME,
+        accepts: "a number of seconds above 0, or one with ms, s or m, up to a day; without the option there is no such bound",
         default: "no bound",
         help: "With durability=adaptive, how long the machine runs on when its power fails, as with a capacitor or a battery: no more is changed and not durable than the device writes in that time, as its commits are measured. Whoever watches the power tells of it by SIGPWR or 'medfs power low'.",
         set: |o, value| {

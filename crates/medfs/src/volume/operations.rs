@@ -27,6 +27,20 @@ impl Volume {
         if low { self.sync() } else { Ok(()) }
     }
 
+    /// Makes all durable that waits of the app that a file or directory belongs to (`apps=`). Of other apps it makes
+    /// durable what cannot be told apart from that: all of them, where the app has new names or many changed files.
+    /// On a volume that is one app, or that puts nothing off, it is [`Files::sync`].
+    pub fn sync_app(&self, ino: Ino) -> Result<()> {
+        self.commit.sync_app(ino)
+    }
+
+    /// A user did something: with `durability_policy=tpl` what waits is committed in pauses of the user from now on,
+    /// and no longer in those between operations, until no user was heard of for ten minutes. `false` where no commit
+    /// waits for pauses.
+    pub fn note_user(&self) -> bool {
+        self.commit.note_user()
+    }
+
     /// The names from the root directory to an inode, by the directory and the name that it and each above it record.
     /// `None` where one of them no longer has that name, as a file with several links may.
     pub fn path_of(&self, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {

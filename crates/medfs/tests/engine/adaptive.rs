@@ -110,6 +110,7 @@ fn after_a_failed_commit_every_fsync_fails() {
     device.arm(Fault::on(Kind::Flush, Effect::IO));
     assert!(v.sync().is_err());
     assert!(v.fsync(a, false).is_err() && v.fsync(b, true).is_err() && v.sync().is_err());
+    assert!(v.sync_app(a).is_err() && v.sync_app(v.root()).is_err());
 }
 
 #[test]
@@ -283,4 +284,114 @@ fn an_fsync_beyond_a_bound_commits_before_it_returns() {
         assert_eq!(found(&device, [a, b]), [2, 1], "{bound}");
         assert_eq!(v.stats().adaptive.unwrap().bytes_waiting, 0);
     }
+}
+
+/// The front end's timer is told when to look again, so that an age below its second is kept to.
+#[test]
+fn ages_and_intervals_below_a_second_are_kept() {
+    let ms = Duration::from_millis;
+    for (options, due) in [
+        (",durability_age=400ms", ms(200)),
+        (",durability_policy=interval,durability_interval=300ms", ms(300)),
+        (",apps=top,durability_age=2s", ms(1000)),
+    ] {
+        let (v, device, clock) = opened(blank_delta(64), options);
+        let [a, b] = two_files(&v);
+        let mut looks = 0;
+        // At most half of the time passes before a change that begins to wait is seen.
+        clock.advance(v.next_background());
+        v.background().unwrap();
+        write(&v, a, 0, &[2; PAGE]);
+        let began = clock.monotonic();
+        while found(&device, [a, b])[0] == 1 {
+            let wait = v.next_background();
+            assert!(wait > Duration::ZERO && looks < 10, "{options}: {wait:?}");
+            clock.advance(wait);
+            v.background().unwrap();
+            looks += 1;
+        }
+        assert_eq!(clock.monotonic() - began, due, "{options}");
+    }
+    let refused = MountOptions::default().parse("durability_age=99ms").unwrap_err();
+    assert!(refused.to_string().contains("100 ms"), "{refused}");
+    assert_eq!(open(blank_delta(64)).next_background(), Duration::from_secs(1), "nothing is put off");
+}
+
+/// Where a user is known, the pauses are the user's: what programs do in them keeps nothing waiting, and what the user
+/// does keeps commits waiting though no program does anything.
+#[test]
+fn commits_wait_for_pauses_of_a_user_who_is_known() {
+    let tpl = ",durability_policy=tpl,durability_points=8,durability_tau=1s,durability_age=10000s";
+    let (v, device, clock) = opened(blank_delta(64), tpl);
+    let [a, b] = two_files(&v);
+    let commits = |v: &Volume| v.stats().adaptive.unwrap().commits_by_tradeoff;
+    a_peak(&v, a);
+    let pass = |quarters: u64, each: &dyn Fn()| {
+        for _ in 0..quarters {
+            each();
+            clock.advance(Duration::from_millis(250));
+            v.background().unwrap();
+        }
+    };
+    pass(80, &|| assert!(v.note_user()));
+    assert_eq!(commits(&v), 0, "the user goes on");
+    pass(8, &|| write(&v, b, 0, &[3; PAGE]));
+    assert_eq!((commits(&v), found(&device, [a, b])[0]), (1, 60), "the user pauses, and the programs do not");
+    assert_eq!(v.stats().adaptive.unwrap().user_events, 80);
+    // Ten minutes later pauses between operations count again.
+    pass(2404, &|| ());
+    pass(4, &|| write(&v, b, 0, &[3; PAGE]));
+    a_peak(&v, a);
+    pass(4, &|| write(&v, b, 0, &[3; PAGE]));
+    assert_eq!(commits(&v), 1, "operations go on");
+    pass(8, &|| ());
+    assert_eq!(commits(&v), 2);
+    let (other, ..) = opened(blank_delta(64), "");
+    assert!(!other.note_user(), "no commit waits for a pause there");
+}
+
+/// Of several apps whose transactions have ended that is committed first whose commit fits the pause, as commits were
+/// measured; one that was passed by is committed in a later one.
+#[test]
+fn an_app_is_committed_in_a_pause_that_it_fits() {
+    let clock = Arc::new(ManualClock::new(START));
+    let (block, flush) = (Duration::from_millis(10), Duration::from_millis(5));
+    let device = Arc::new(Paced { inner: blank_delta(64), clock: clock.clone(), block, flush });
+    let options = "durability=adaptive,survivor=off,apps=top,durability_policy=tpl,durability_points=8,durability_tau=1s,durability_age=10000s,delta=off";
+    let v = open_with(device.clone(), options, clock.clone());
+    let [large, small] = ["large", "small"].map(|name| file(&v, dir(&v, v.root(), name), "f"));
+    v.sync().unwrap();
+    let alone = |v: &Volume| {
+        let apps = v.stats().apps.unwrap();
+        ["/large", "/small"].map(|name| apps.iter().find(|app| app.name == name).unwrap().commits_caused)
+    };
+    // How long a page takes is known from commits of each size.
+    for pages in [1, 200] {
+        write(&v, large, 0, &vec![1; pages * PAGE]);
+        v.sync_app(large).unwrap();
+    }
+    let peak = |f, pages: u64| {
+        (0..64).for_each(|n| write(&v, f, n % 4 * PAGE as u64, &[n as u8; PAGE]));
+        (0..pages).for_each(|n| write(&v, f, (10 + n) * PAGE as u64, &[7; PAGE]));
+    };
+    let before = alone(&v);
+    peak(large, 400);
+    peak(small, 16);
+    // The user does something each second and a half: that is the pause that can be expected.
+    let user = |times: u64| {
+        for _ in 0..times {
+            assert!(v.note_user());
+            clock.advance(Duration::from_millis(1100));
+            v.background().unwrap();
+            clock.advance(Duration::from_millis(400));
+        }
+    };
+    user(1);
+    assert_eq!(alone(&v), [before[0], before[1] + 1], "some four seconds do not fit, and less than one does");
+    user(1);
+    assert_eq!(
+        alone(&v),
+        [before[0] + 1, before[1] + 1],
+        "nothing that fits waits: the shortest of all is next"
+    );
 }

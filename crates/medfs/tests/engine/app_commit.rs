@@ -202,3 +202,60 @@ fn more_than_one_node_tells_takes_a_checkpoint() {
         assert!(files.iter().all(|&f| content(&again, f)[..bytes] == noise(f.into())[..bytes]));
     }
 }
+
+/// What the app did before is durable, and what another one did may wait. One that did nothing asks nothing of the
+/// device.
+#[test]
+fn a_barrier_makes_one_app_durable() {
+    let (v, device, _) = opened(blank_delta(64), OPTIONS);
+    let files = two_apps(&v);
+    let [ax, ay, bx, _] = files;
+    let (a, b) = (at(&v, "a").unwrap().ino, at(&v, "b").unwrap().ino);
+    let before = commits(&v);
+    for (f, value) in [(ax, 2), (bx, 3), (ay, 4)] {
+        write(&v, f, 0, &[value; PAGE]);
+    }
+    // An fsync that was put off is within it.
+    v.fsync(ax, false).unwrap();
+    v.sync_app(ay).unwrap();
+    assert_eq!(found(&device, files), [2, 4, 1, 1]);
+    assert_eq!(commits(&v), (before.0 + 1, before.1));
+    assert_eq!(v.stats().apps.unwrap()[1].fsyncs_waiting, 0);
+    let written = (v.stats().written, v.stats().flushes);
+    v.sync_app(a).unwrap();
+    assert_eq!((v.stats().written, v.stats().flushes), written, "nothing of it waits");
+    v.sync_app(b).unwrap();
+    assert_eq!(found(&device, files), [2, 4, 3, 1], "a folder is a way to name its app");
+    write(&v, ax, 0, &[5; PAGE]);
+    write(&v, bx, 0, &[6; PAGE]);
+    v.sync_app(v.root()).unwrap();
+    let others = found(&device, files);
+    assert_eq!((others[0], others[2]), (2, 3), "what is in no folder is an app of its own");
+    let new = file(&v, a, "new");
+    v.sync_app(new).unwrap();
+    assert_eq!(found(&device, files), [5, 4, 6, 1], "a new name takes a checkpoint");
+    assert!(at(&open_device(&std::sync::Arc::new(device.snapshot()), ""), "a/new").is_some());
+    v.close().unwrap();
+    judge(&device);
+}
+
+/// Where nothing tells apps apart the barrier is one for all, also where a log or `posix` keeps files by themselves.
+#[test]
+fn a_barrier_for_an_app_is_one_for_all_where_there_are_no_apps() {
+    for (device, options) in [
+        (blank_delta(64), "durability=adaptive"),
+        (blank(64, all_features()), "durability=adaptive,apps=top"),
+        (blank_delta(64), "durability=posix"),
+    ] {
+        let device = std::sync::Arc::new(device);
+        let v = open_device(&device, options);
+        let files = two_apps(&v);
+        let [ax, ay, bx, _] = files;
+        for (f, value) in [(ax, 2), (bx, 3), (ay, 4)] {
+            write(&v, f, 0, &[value; PAGE]);
+        }
+        v.sync_app(ay).unwrap();
+        assert_eq!(found(&device, files), [2, 4, 3, 1], "{options}");
+        v.close().unwrap();
+    }
+}

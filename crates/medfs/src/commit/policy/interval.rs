@@ -185,11 +185,17 @@ impl<P: Prediction> Combined<P> {
     pub fn new(within: Duration, inner: P) -> Combined<P> {
         Combined { within, last: None, inner }
     }
+
+    /// When the last operation was.
+    pub fn last(&self) -> Option<Duration> {
+        self.last
+    }
 }
 
 impl<P: Prediction> Prediction for Combined<P> {
     fn user(&mut self, now: Duration) {
-        let last = self.last.replace(now);
+        let last = self.last;
+        self.last = last.max(Some(now));
         if last.is_none_or(|last| now.saturating_sub(last) > self.within) {
             self.inner.user(now);
         }

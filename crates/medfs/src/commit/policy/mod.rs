@@ -1,12 +1,14 @@
 //! When to commit what waits: MobiFS's policies (ATC'15, section 5), as types that know no volume.
 //!
 //! [`tradeoff`] says where a transaction ends, [`interval`] how long nobody will want anything. Each is behind a
-//! trait, and the baselines that the paper compares with are beside it. Time is passed in; numbers are integers,
+//! trait, and the baselines that the paper compares with are beside it. [`schedule`] says which app's transaction is
+//! next. Time is passed in; numbers are integers,
 //! as in the paper's kernel.
 //!
 //! Invariant: the same calls give the same answers. There are no locks: whoever shares a policy guards it.
 
 pub mod interval;
+pub mod schedule;
 pub mod tradeoff;
 
 use std::collections::VecDeque;

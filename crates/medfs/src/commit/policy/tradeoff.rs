@@ -50,6 +50,11 @@ pub trait Transactioning: Send {
         None
     }
 
+    /// When it ends though nothing is written.
+    fn ends_at(&self) -> Option<Duration> {
+        None
+    }
+
     /// It ended, for whatever reason: the next write is the first of the next one.
     fn ended(&mut self);
 }
@@ -110,6 +115,10 @@ impl Transactioning for Fixed {
     fn is_over(&self, now: Duration) -> Option<End> {
         let passed = now.saturating_sub(self.first?);
         (passed >= self.limits.time).then_some(End::Interval)
+    }
+
+    fn ends_at(&self) -> Option<Duration> {
+        self.first?.checked_add(self.limits.time)
     }
 
     fn ended(&mut self) {
@@ -176,6 +185,10 @@ impl Transactioning for Tpl {
 
     fn is_over(&self, now: Duration) -> Option<End> {
         self.limits.is_over(now)
+    }
+
+    fn ends_at(&self) -> Option<Duration> {
+        self.limits.ends_at()
     }
 
     fn ended(&mut self) {

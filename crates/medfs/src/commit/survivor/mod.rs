@@ -179,7 +179,11 @@ const NOTHING_REPLAYED: &str = "nothing of it was replayed";
 /// Gives a log another name for this reason, and says so.
 fn set_aside(log: &Log, why: &str, told: &mut Vec<String>) -> io::Result<()> {
     let name = log.set_aside()?;
-    told.push(format!("the log {} {why}, and it is kept as {}", log.path().display(), name.display()));
+    told.push(format!(
+        "the log {} {why}, and it is kept as {}: no command reads that file, and it takes memory until it is removed",
+        log.path().display(),
+        name.display()
+    ));
     tell(told);
     Ok(())
 }
