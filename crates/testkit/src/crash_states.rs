@@ -42,6 +42,8 @@ pub enum Persist {
     Fdatasync,
     FsyncParent,
     Sync,
+    /// A barrier for the app of the directory of the file.
+    SyncApp,
     /// An fsync of the file together with others that belong to it.
     Together,
 }
@@ -279,6 +281,7 @@ impl Step {
             Persist::Fdatasync => Some(Op::Fsync { file, datasync: true }),
             Persist::FsyncParent => Some(Op::FsyncDir { dir: self.subject.dir }),
             Persist::Sync => Some(Op::Sync),
+            Persist::SyncApp => Some(Op::SyncApp { dir: self.subject.dir }),
             Persist::Together => {
                 let files = match self.subject.name {
                     DATABASE | LOG | JOURNAL => [DATABASE, LOG, JOURNAL].map(|name| place(0, name)),

@@ -257,6 +257,10 @@ pub enum Op {
         threads: bool,
     },
     Sync,
+    /// Makes durable what waits of the app of a directory.
+    SyncApp {
+        dir: u8,
+    },
     Checkpoint,
     Background,
     /// Idle work, after a file was read so often that it is restored, if it is not written often too.

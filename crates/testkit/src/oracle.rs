@@ -222,7 +222,9 @@ impl History {
         let mut lost = 0;
         for at in (0..acknowledged).rev() {
             lost += match self.durable[at] {
-                Durable::All | Durable::Metadata | Durable::Atomic { .. } => return at + 1,
+                Durable::All | Durable::App { .. } | Durable::Metadata | Durable::Atomic { .. } => {
+                    return at + 1;
+                }
                 Durable::File { .. } | Durable::Directory { .. } => 1,
                 Durable::Several { ids, .. } => {
                     ids.into_iter().flatten().collect::<BTreeSet<Id>>().len() as u64

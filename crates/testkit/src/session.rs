@@ -47,6 +47,11 @@ pub enum Durable {
         /// Which.
         id: Id,
     },
+    /// All of the app that a file or directory is in.
+    App {
+        /// Which.
+        id: Id,
+    },
     /// Everything but the content of regular files.
     Metadata,
     /// Everything.
@@ -113,7 +118,8 @@ fn needs_room(op: &Op) -> bool {
         Op::Unlink { .. } | Op::Rmdir { .. } | Op::Fill { .. } | Op::Read { .. } => false,
         Op::RemoveXattr { .. } | Op::Chown { .. } | Op::Utimes { .. } | Op::SetFlags { .. } => false,
         Op::AtomicEnd { .. } | Op::Open { .. } | Op::Close { .. } => false,
-        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::FsyncMany { .. } | Op::Sync | Op::Checkpoint => false,
+        Op::Fsync { .. } | Op::FsyncDir { .. } | Op::FsyncMany { .. } => false,
+        Op::Sync | Op::SyncApp { .. } | Op::Checkpoint => false,
         Op::Background | Op::Idle { .. } => false,
         Op::Remount | Op::Crash => false,
     }

@@ -98,6 +98,10 @@ counts! {
 pub trait FileSystem: Files {
     /// Makes everything but the dirty pages of regular files durable.
     fn checkpoint(&self) -> Result<()>;
+    /// Makes all durable of the app that a file is in, and others as it may be.
+    fn sync_app(&self, _: Ino) -> Result<()> {
+        self.sync()
+    }
     /// Ends cleanly. Dropping without it is a crash.
     fn unmount(&self) -> Result<()>;
     /// Background work, and idle work whether or not the volume was idle.

@@ -1,7 +1,7 @@
 //! The engine as a subject of the harnesses.
 
 use crate::subject::{Counts, FileSystem, Mounter};
-use medfs::{Clock, Files, ManualClock, MountOptions, Result, Timestamp, Volume};
+use medfs::{Clock, Files, Ino, ManualClock, MountOptions, Result, Timestamp, Volume};
 use medfs_device::BlockDevice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,9 @@ pub fn test_clock() -> Arc<ManualClock> {
 impl FileSystem for Volume {
     fn checkpoint(&self) -> Result<()> {
         self.checkpoint()
+    }
+    fn sync_app(&self, ino: Ino) -> Result<()> {
+        Volume::sync_app(self, ino)
     }
     fn idle(&self) -> Result<()> {
         // Its look at the clock ends what was wanted before.

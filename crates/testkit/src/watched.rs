@@ -132,6 +132,7 @@ impl FileSystem for Watched {
     watched! {
         checkpoint() -> (), about [] [];
         idle() -> (), about [] [];
+        sync_app(ino: Ino) -> (), about [ino] [];
         unmount() -> (), about [] [];
     }
 }

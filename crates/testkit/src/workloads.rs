@@ -119,9 +119,14 @@ pub fn on_apps(seed: u64, count: usize) -> Vec<Workload> {
             }
             _ => (Op::Patch { file, first: 0, count: 3, len: 40, seed }, at),
         };
-        use Persist::{Fdatasync, Fsync, FsyncParent, Nothing, Sync};
+        use Persist::{Fdatasync, Fsync, FsyncParent, Nothing, Sync, SyncApp};
         let ways = [Nothing, Nothing, Nothing, Nothing, Fsync, Fsync, Fsync, Fsync, Fdatasync, FsyncParent];
-        Step { op, subject, persist: if pick(60) == 0 { Sync } else { ways[pick(ways.len())] } }
+        let persist = match pick(60) {
+            0 => Sync,
+            1..=3 => SyncApp,
+            _ => ways[pick(ways.len())],
+        };
+        Step { op, subject, persist }
     };
     (0..count).map(|_| Workload((0..16).map(|_| step()).collect())).collect()
 }

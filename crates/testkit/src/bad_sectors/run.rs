@@ -220,7 +220,7 @@ fn places(op: &Op) -> Vec<Place> {
         Op::Link { from, to } | Op::Rename { from, to, .. } => vec![*from, *to],
         Op::Open { at, .. } | Op::LinkSlot { to: at, .. } => vec![*at],
         Op::Frames { dir, .. } => [DATABASE, LOG, JOURNAL].map(|name| place(*dir, name)).to_vec(),
-        Op::Fill { dir, .. } | Op::FsyncDir { dir } => vec![place(*dir, 0)],
+        Op::Fill { dir, .. } | Op::FsyncDir { dir } | Op::SyncApp { dir } => vec![place(*dir, 0)],
         Op::Copy { from, to, .. } => of(&[*from, *to]),
         Op::FsyncMany { files, .. } => of(files),
         Op::Write { file, .. }

@@ -54,12 +54,13 @@ impl History {
             let of_app = |id: &Id| app_of(&self.states[at + 1], *id) == *app;
             lost += match self.durable[at] {
                 Durable::All | Durable::Metadata | Durable::Atomic { .. } => return at + 1,
+                Durable::App { id } if of_app(&id) => return at + 1,
                 Durable::File { id, .. } | Durable::Directory { id, .. } => u64::from(of_app(&id)),
                 Durable::Several { ids, .. } => {
                     let ids: BTreeSet<Id> = ids.into_iter().flatten().filter(of_app).collect();
                     ids.len() as u64
                 }
-                Durable::Nothing => 0,
+                Durable::App { .. } | Durable::Nothing => 0,
             };
             if lost > fsyncs {
                 return at + 1;

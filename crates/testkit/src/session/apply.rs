@@ -52,6 +52,7 @@ impl Session {
                 Durability(self).fsync_many(files, datasync, threads)
             }
             Op::Sync => Durability(self).sync(),
+            Op::SyncApp { dir } => Durability(self).sync_app(dir),
             Op::Checkpoint => Durability(self).checkpoint(),
             Op::Background => Durability(self).background(),
             Op::Idle { file } => Durability(self).idle(file),

@@ -43,6 +43,12 @@ impl Durability<'_> {
         Ok(Some(Durable::All))
     }
 
+    pub(super) fn sync_app(&mut self, dir: u8) -> Applied {
+        let Some(id) = self.0.dir(dir) else { return Ok(None) };
+        self.0.fs.sync_app(self.0.ino(id)).map_err(refused("sync of an app"))?;
+        Ok(Some(Durable::App { id }))
+    }
+
     pub(super) fn checkpoint(&mut self) -> Applied {
         self.0.fs.checkpoint().map_err(refused("checkpoint"))?;
         Ok(Some(Durable::Metadata))
