@@ -31,6 +31,10 @@ pub(crate) const POWER_LOW: Opcode = opcode::none(GROUP, 4);
 pub(crate) const POWER_OK: Opcode = opcode::none(GROUP, 5);
 /// Trains the decision tree anew, and reads a piece of what came of it: see [`retrain_json`].
 pub(crate) const RETRAIN: Opcode = opcode::read_write::<StatsPage>(GROUP, 6);
+/// Makes all durable that waits of the app of the file or directory that is asked.
+pub(crate) const SYNC_APP: Opcode = opcode::none(GROUP, 7);
+/// A user did something: see [`note_user`].
+pub(crate) const USER: Opcode = opcode::none(GROUP, 8);
 /// What [`IDENTIFY`] answers.
 pub(crate) const MAGIC: u32 = 0x6d65_6466;
 /// Bytes of statistics in one piece; an ioctl's structure is below 16 KiB.
@@ -85,6 +89,18 @@ fn identify(file: &File) -> io::Result<u32> {
 fn sync_ioctl(file: &File) -> io::Result<()> {
     // SAFETY: the number says that there is no argument.
     Ok(unsafe { rustix::ioctl::ioctl(file, NoArg::<SYNC>::new()) }?)
+}
+
+#[allow(unsafe_code)]
+fn sync_app_ioctl(file: &File) -> io::Result<()> {
+    // SAFETY: the number says that there is no argument.
+    Ok(unsafe { rustix::ioctl::ioctl(file, NoArg::<SYNC_APP>::new()) }?)
+}
+
+#[allow(unsafe_code)]
+fn user_ioctl(file: &File) -> io::Result<()> {
+    // SAFETY: the number says that there is no argument.
+    Ok(unsafe { rustix::ioctl::ioctl(file, NoArg::<USER>::new()) }?)
 }
 
 #[allow(unsafe_code)]
@@ -145,6 +161,15 @@ pub fn sync(dir: &Path) -> Result<()> {
     begun()
 }
 
+/// Makes everything durable that was written of the app that a file or directory of a mounted volume belongs to. What
+/// others wrote may be durable then or not. A FIFO is not waited for.
+pub fn sync_app(path: &Path) -> Result<()> {
+    let file = open_as(path, libc::O_NONBLOCK)?;
+    let begun = begin_to_write_back(&file);
+    sync_app_ioctl(&file).map_err(Error::io("syncing the app"))?;
+    begun()
+}
+
 /// Power may fail (`low`): everything is made durable, and until power is back each fsync before it returns.
 /// The user who mounted the volume may say so, the owner of its root directory, and root.
 pub fn power(dir: &Path, low: bool) -> Result<()> {
@@ -152,6 +177,15 @@ pub fn power(dir: &Path, low: bool) -> Result<()> {
     let begun = low.then(|| begin_to_write_back(&file));
     power_ioctl(&file, low).map_err(Error::io("telling the daemon of the power"))?;
     begun.map_or(Ok(()), |begun| begun())
+}
+
+/// A user did something: commits of the volume a directory is on wait for a pause of the user from now on. `false`
+/// where they wait for no pauses. Those may say so who may use [`power`].
+pub fn note_user(dir: &Path) -> Result<bool> {
+    match user_ioctl(&open(dir)?) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        noted => noted.map(|()| true).map_err(Error::io("telling the daemon of the user")),
+    }
 }
 
 /// The statistics of the volume a directory is on, as JSON.

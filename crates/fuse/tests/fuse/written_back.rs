@@ -1,7 +1,7 @@
 //! `medfs sync` and its like reach what the kernel's page cache holds, and wait until the volume has it.
 
 use crate::support::{Image, Mount, fuse_available, open, transports};
-use medfs::{Files, Volume};
+use medfs::{Files, MountOptions, Volume};
 use medfs_fuse::control;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
@@ -84,5 +84,34 @@ fn a_sync_waits_for_what_was_written_to_a_mapping() {
             // SAFETY: what was mapped above.
             unsafe { munmap(mapped, 4096) }.unwrap();
         }
+    }
+}
+
+/// What the page cache holds of the app is durable when the call returns, whichever of its files is asked. What it
+/// holds of another app the daemon has then, and keeps.
+#[test]
+fn a_barrier_for_an_app_reaches_what_the_page_cache_holds_of_it() {
+    if !fuse_available() {
+        return;
+    }
+    for transport in transports() {
+        let mut options = MountOptions::default();
+        options.parse("durability=adaptive,survivor=off,apps=top,durability_age=600s").unwrap();
+        let m = Mount::open_with(Image::sized(64), transport, options);
+        ["a", "b"].iter().for_each(|folder| fs::create_dir(m.path(folder)).unwrap());
+        let names = ["a/x", "a/y", "b/x"];
+        let mut files = names.map(|name| File::create(m.path(name)).unwrap());
+        files.iter_mut().for_each(|file| file.write_all(b"old").unwrap());
+        control::sync(&m.path("")).unwrap();
+        let inos = names.map(|name| fs::metadata(m.path(name)).unwrap().ino() as u32);
+        // One file of the app changes: of several only a volume with deltas commits an app alone.
+        for (size, said) in [(6, "a/y"), (9, "a")] {
+            [0, 2].into_iter().for_each(|n: usize| files[n].write_all(b"new").unwrap());
+            control::sync_app(&m.path(said)).unwrap();
+            let durable = durable(&m);
+            let sizes = inos.map(|ino| durable.getattr(ino).unwrap().size);
+            assert_eq!(sizes, [size, 3, 3], "{transport}, {said}");
+        }
+        assert!(control::sync_app(m.image.path().as_path()).is_err(), "it is on no such volume");
     }
 }
