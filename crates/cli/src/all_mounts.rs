@@ -37,6 +37,22 @@ pub(crate) struct OneOrAll {
     all: bool,
 }
 
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+#[command(override_usage = "medfs sync <DIR|--all|--app PATH>")]
+pub(crate) struct SyncArgs {
+    /// Directory of a mounted volume
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// All mounted volumes: for root, those of other users and of containers too
+    #[arg(long)]
+    all: bool,
+    /// Only the app that this file or directory of a mounted volume belongs to: what other apps wrote may stay in
+    /// memory where the mount has durability=adaptive and apps=, and is written too where it has not
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    app: Option<PathBuf>,
+}
+
 /// How one volume is told; the words that are this program's command line for it.
 type Tell = (fn(&Path) -> Result<()>, &'static [&'static str]);
 
@@ -183,11 +199,21 @@ fn tell_as((user, group): (u32, u32), words: &[&str], dir: &Path) -> Result<()> 
 }
 
 /// `medfs sync`
-pub(crate) fn sync(which: &OneOrAll) -> Result<u8> {
+pub(crate) fn sync(args: SyncArgs) -> Result<u8> {
     fn one(dir: &Path) -> Result<()> {
-        abandoned::refuse(dir)?;
-        abandoned::refuse_foreign(dir)?;
+        reach(dir)?;
         Ok(control::sync(dir)?)
     }
-    which.tell((one, &["sync"]))
+    let Some(path) = &args.app else {
+        return OneOrAll { dir: args.dir, all: args.all }.tell((one, &["sync"]));
+    };
+    reach(path)?;
+    control::sync_app(path)?;
+    Ok(exit::SUCCESS)
+}
+
+/// Fails where no daemon answers for a path, or another user's does.
+fn reach(path: &Path) -> Result<()> {
+    abandoned::refuse(path)?;
+    abandoned::refuse_foreign(path)
 }

@@ -50,9 +50,11 @@ pub(crate) enum Command {
     /// Print the type, UUID and label of the volume on a device, for udev and scripts; exits with 2 without one
     Probe(ProbeArgs),
     /// Write all changes of a mounted volume to its device
-    Sync(crate::all_mounts::OneOrAll),
+    Sync(crate::all_mounts::SyncArgs),
     /// Tell a mounted volume that power may fail, or is back
     Power(crate::power::PowerArgs),
+    /// Tell a mounted volume that its user did something, so that commits wait for a pause of the user
+    Input(crate::input::InputArgs),
     /// Say whether the fsyncs of files of a mounted volume may be put off, and of what is made in folders
     Durability(crate::durability::DurabilityArgs),
     /// Record what applications do to their files; import, inspect and export such traces

@@ -8,6 +8,7 @@ use medfs_device::quote;
 use medfs_fuse::control;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -37,13 +38,23 @@ pub(crate) struct DurabilityArgs {
 }
 
 pub(crate) fn run(args: &DurabilityArgs) -> Result<u8> {
-    let mut code = exit::SUCCESS;
+    let (mut code, mut kept) = (exit::SUCCESS, Vec::new());
     for path in &args.paths {
         // One that cannot be told keeps none of the others from it.
         if let Err(error) = say(args.says, path) {
             errln!("medfs durability: {}", exit::sentence(&error));
             code = exit::FAILURE;
+        } else {
+            kept.push(path);
         }
+    }
+    if args.says == Says::Adaptive
+        && let Some(path) = kept.into_iter().find(|path| puts_nothing_off(path))
+    {
+        errln!(
+            "medfs durability: {} keeps it, but its fsyncs are put off only where the volume is mounted with durability=adaptive, and now it is not",
+            quote::path(path)
+        );
     }
     Ok(code)
 }
@@ -73,6 +84,13 @@ fn say(says: Says, path: &Path) -> Result<()> {
         bail!("only root may say it of {shown}");
     }
     done.map_err(io::Error::from).with_context(|| format!("cannot keep it on {shown}"))
+}
+
+/// Whether the mount that a file is on puts no fsyncs off, whatever the file says.
+fn puts_nothing_off(path: &Path) -> bool {
+    let stats = control::file_stats_json(path).unwrap_or_default();
+    let stats: Value = serde_json::from_str(&stats).unwrap_or_default();
+    stats["durability"] == DurabilityMode::Posix.word() && stats["durability_is_own"] == false
 }
 
 /// What the folder says in which a file of a volume lies; the volume's root lies in none.

@@ -32,6 +32,16 @@ pub(crate) fn refusal(
         let advice = format!("mount the volume first or, where that fails, move {} away", log.display());
         return Some(("that makes void what a daemon acknowledged before it was killed", advice));
     }
+    if let Some((log, user)) = survivor::of_another_user(dev) {
+        let advice = format!(
+            "mount the volume as user {user} first or, where that fails, move {} away",
+            log.display()
+        );
+        return Some((
+            "that makes void what a daemon of another user acknowledged before it was killed",
+            advice,
+        ));
+    }
     if !found.has(Code::SuperblockLost) {
         return None;
     }

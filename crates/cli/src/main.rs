@@ -38,6 +38,7 @@ mod generate;
 mod get;
 mod habits;
 mod help;
+mod input;
 mod json;
 mod lab;
 mod lifetime;
@@ -136,8 +137,9 @@ fn medfs(args: &[OsString]) -> u8 {
         Command::Ls(a) => exit::run("ls", exit::FAILURE, || list::run(&a)),
         Command::Stat(a) => exit::run("stat", exit::FAILURE, || stat::run(&a)),
         Command::Probe(a) => exit::run("probe", exit::FAILURE, || probe::run(&a)),
-        Command::Sync(a) => exit::run("sync", exit::FAILURE, || all_mounts::sync(&a)),
+        Command::Sync(a) => exit::run("sync", exit::FAILURE, || all_mounts::sync(a)),
         Command::Durability(a) => exit::run("durability", exit::FAILURE, || durability::run(&a)),
+        Command::Input(a) => exit::run("input", exit::FAILURE, || input::run(&a)),
         Command::Power(a) => exit::run("power", exit::FAILURE, || power::run(&a)),
         Command::Trace(a) => exit::run("trace", exit::FAILURE, || trace::run(&a)),
         Command::Replay(a) => exit::run("replay", exit::FAILURE, || replay::run(&a)),

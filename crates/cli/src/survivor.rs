@@ -12,6 +12,7 @@ use rustix::fs::{StatFs, statfs};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,14 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// made where a log will be.
 pub(crate) fn resolve(options: &mut MountOptions, dev: &dyn BlockDevice) {
     let makes = options.durability == DurabilityMode::Adaptive && !options.read_only;
+    if !options.read_only
+        && let Some((log, user)) = of_another_user(dev)
+    {
+        errln!(
+            "medfs: {} may have what a daemon of user {user} acknowledged before it was killed: it is not replayed, as only a mount by that user does so",
+            quote::path(&log)
+        );
+    }
     if options.survivor != Survivor::Auto {
         if let Survivor::In(dir) = &options.survivor
             && makes
@@ -51,11 +60,35 @@ pub(crate) fn resolve(options: &mut MountOptions, dev: &dyn BlockDevice) {
 /// The log that has what a daemon of the volume acknowledged before it was killed: of the UUID of each copy of the
 /// superblock, and of the one that counts, as a bit of any may be flipped.
 pub(crate) fn waiting(dev: &dyn BlockDevice) -> Option<PathBuf> {
+    uuids(dev).iter().find_map(|&uuid| places().find_map(|dir| medfs::waiting_operations(&dir, uuid)))
+}
+
+/// Those of each copy of the superblock, and of the one that counts.
+fn uuids(dev: &dyn BlockDevice) -> Vec<[u8; 16]> {
     let copies =
         (0..2).filter_map(|at| read_block(dev, at).ok()).filter(|block| target::is_superblock(block));
     let mut uuids: Vec<[u8; 16]> = copies.map(|block| RawSuperblock::in_block(&block).uuid).collect();
     uuids.extend(target::in_force(dev).map(|superblock| superblock.uuid));
-    uuids.iter().find_map(|&uuid| places().find_map(|dir| medfs::waiting_operations(&dir, uuid)))
+    uuids
+}
+
+/// For root: a log that another user's daemon left for a volume, and whose it is. That is told by its name and owner
+/// alone: root reads no log of another user.
+pub(crate) fn of_another_user(dev: &dyn BlockDevice) -> Option<(PathBuf, u32)> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let below = |dir: &str| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sessions = below("/run/user").map(|dir| dir.join("medfs"));
+    let is_ours = |dir: &PathBuf| dir.file_name().is_some_and(|name| name.as_bytes().starts_with(b"medfs-"));
+    let places: Vec<PathBuf> = sessions.chain(below("/dev/shm").filter(is_ours)).collect();
+    let names: Vec<String> =
+        uuids(dev).into_iter().map(|uuid| format!("medfs-{}.log", uuid::Uuid::from_bytes(uuid))).collect();
+    let mut logs = places.iter().flat_map(|dir| names.iter().map(|name| dir.join(name)));
+    logs.find_map(|log| {
+        let meta = fs::symlink_metadata(&log).ok()?;
+        (meta.is_file() && meta.len() > 0 && meta.uid() != 0).then(|| (log, meta.uid()))
+    })
 }
 
 /// The log that waits for a volume whose UUID is lost, by the seed that it gives the checksums.
@@ -84,6 +117,12 @@ pub(crate) fn lacks(dev: &dyn BlockDevice, image: &Path, seed: Option<u32>) -> O
         let log = log.display();
         return Some(format!(
             "{log} has what a daemon acknowledged before it was killed, and the volume lacks it: {mount} brings it back"
+        ));
+    }
+    if let Some((log, user)) = of_another_user(dev) {
+        return Some(format!(
+            "{} may have what a daemon of user {user} acknowledged before it was killed: only a mount by that user brings it back, and a change of the volume by anyone else makes it void",
+            quote::path(&log)
         ));
     }
     let lost = seed.filter(|_| target::in_force(dev).is_none());

@@ -208,6 +208,11 @@ impl<'a> Report<'a> {
         self.some("pages changed", "adaptive.staleness_pages", "since the last commit, each change counted");
         self.some("  of them overwritten", "adaptive.overlap_pages", "never to be written");
         self.some("  in thousandths", "adaptive.efficiency_permille", "MobiFS's e");
+        self.some(
+            "input of the user",
+            "adaptive.user_events",
+            "told by 'medfs input'; commits wait for pauses of it",
+        );
     }
 
     /// What waits of each app, most of it first.

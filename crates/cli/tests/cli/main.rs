@@ -21,6 +21,7 @@ mod flash;
 mod fstab;
 mod full;
 mod full_sqlite;
+mod input;
 mod install;
 mod kinds;
 mod lab;

@@ -399,3 +399,31 @@ fn a_sync_after_a_volume_was_full_makes_durable_what_there_is() {
     assert_eq!(fs::read_to_string(mounted.dir.join("f")).unwrap(), "f");
     mounted.unmount();
 }
+
+/// Another user's log is neither read nor replayed by root, who is told of it. What would make it void without a need
+/// is refused.
+#[test]
+fn root_is_told_of_the_log_of_another_user() {
+    let shared = PathBuf::from("/dev/shm");
+    if !is_root() || !shared.is_dir() {
+        return;
+    }
+    let s = Scratch::with_volume("128M");
+    let uuid = RawSuperblock::in_block(&read_block(&open(&s.image()), 0).unwrap()).uuid;
+    let dir = Logs(shared.join(format!("medfs-test-other-{}", std::process::id())));
+    fs::create_dir_all(&dir.0).unwrap();
+    let log = dir.0.join(format!("medfs-{}.log", uuid::Uuid::from_bytes(uuid)));
+    fs::write(&log, "not root's to read").unwrap();
+    let quiet = stderr(&medfs().arg("stat").arg(s.image()).assert().code(0));
+    std::os::unix::fs::chown(&log, Some(65_534), None).unwrap();
+    for command in [&["stat"][..], &["fsck"], &["import", "--dry-run"]] {
+        let told = stderr(&medfs().args(command).arg(s.image()).assert().code(0));
+        let who = "what a daemon of user 65534 acknowledged";
+        assert!(told.contains(who) && told.contains(&*log.to_string_lossy()), "{command:?}: {told}");
+    }
+    fs::write(s.path("g"), "g").unwrap();
+    let put = stderr(&medfs().arg("put").arg(s.image()).arg(s.path("g")).arg("/").assert().code(0));
+    assert!(put.contains("it is not replayed"), "{put}");
+    assert!(!quiet.contains("acknowledged"), "{quiet}");
+    assert_eq!(fs::read(&log).unwrap(), b"not root's to read", "it stays as it is");
+}
