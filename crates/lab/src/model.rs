@@ -214,6 +214,11 @@ impl Timeline {
         state.latencies.iter().map(summary).collect()
     }
 
+    /// Virtual microseconds that operations have taken since measuring began.
+    pub fn waited(&self) -> f64 {
+        self.state.lock().sums.values().sum::<u64>() as f64 / 1000.0
+    }
+
     /// Virtual microseconds since the start, of the thread that is furthest.
     pub fn elapsed(&self) -> f64 {
         let state = self.state.lock();

@@ -98,9 +98,14 @@ static FILES: &[Entry] = &[
     Entry::file(include_str!("../../experiments/mobifs-fig3.toml"), mobifs::fixed_points),
     Entry::file(include_str!("../../experiments/mobifs-fig5.toml"), mobifs::growth),
     Entry::file(include_str!("../../experiments/mobifs-fig6.toml"), mobifs::intervals),
+    Entry::file(include_str!("../../experiments/mobifs-fig7.toml"), mobifs::followed),
     Entry::file(include_str!("../../experiments/mobifs-fig8.toml"), mobifs::conflicts),
     Entry::file(include_str!("../../experiments/mobifs-fig9.toml"), mobifs::lengths),
+    Entry::file(include_str!("../../experiments/mobifs-fig10.toml"), mobifs::sixteen),
+    Entry::file(include_str!("../../experiments/mobifs-fig11.toml"), mobifs::mobibench),
+    Entry::file(include_str!("../../experiments/mobifs-fig12.toml"), mobifs::applications),
     Entry::file(include_str!("../../experiments/mobifs-fig13.toml"), mobifs::flushed),
+    Entry::file(include_str!("../../experiments/mobifs-table1.toml"), mobifs::benchmarks),
     Entry::file(include_str!("../../experiments/workloads.toml"), volume::reductions),
 ];
 

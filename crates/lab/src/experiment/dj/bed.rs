@@ -46,8 +46,8 @@ impl Watch for FromSetup<'_> {
 
 /// What a volume wrote after the set-up.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Played {
-    pub(super) blocks: u64,
+pub(in crate::experiment) struct Played {
+    pub(in crate::experiment) blocks: u64,
     /// Writes of the memory that were made durable, and lines of 64 bytes in them.
     pub(super) persists: u64,
     pub(super) lines: u64,
@@ -55,10 +55,29 @@ pub(super) struct Played {
     pub(super) emptied: u64,
     /// Microseconds of the device.
     pub(super) time: f64,
+    /// Microseconds that operations took up to the sync at the end, and with it.
+    pub(in crate::experiment) waited: f64,
+    pub(in crate::experiment) waited_in_all: f64,
+}
+
+/// Notes how long operations have taken, after each and after the one before it.
+struct Waits<'w> {
+    from_setup: FromSetup<'w>,
+    timeline: Option<&'w Timeline>,
+    last: [f64; 2],
+}
+
+impl Watch for Waits<'_> {
+    fn setup_done(&mut self) -> std::io::Result<()> {
+        self.from_setup.setup_done()
+    }
+    fn played(&mut self, _written: u64) {
+        self.last = [self.last[1], self.timeline.map_or(0.0, Timeline::waited)];
+    }
 }
 
 /// See the module.
-pub(super) struct Bed<'l> {
+pub(in crate::experiment) struct Bed<'l> {
     lab: &'l Lab<'l>,
     pub(super) target: VolumeTarget,
     timeline: Option<Arc<Timeline>>,
@@ -67,7 +86,7 @@ pub(super) struct Bed<'l> {
 
 impl<'l> Bed<'l> {
     /// A new volume of so many MiB with a memory of so many bytes, for a cell of this workload and variant.
-    pub(super) fn new(
+    pub(in crate::experiment) fn new(
         lab: &'l Lab<'l>,
         (workload, scheme, variant): (&str, &Scheme, &str),
         (mib, bytes): (u64, Option<u64>),
@@ -112,7 +131,7 @@ impl<'l> Bed<'l> {
     }
 
     /// Unmounts and keeps the cell; the name of its file.
-    pub(super) fn finish(mut self) -> Result<String> {
+    pub(in crate::experiment) fn finish(mut self) -> Result<String> {
         self.cell.stats = serde_json::to_value(self.stats()).ok();
         self.target.unmount().map_err(Error::engine("unmounting"))?;
         self.lab.keep(&self.cell)
@@ -136,11 +155,12 @@ impl<'l> Bed<'l> {
             lines: nvram.lines,
             emptied: nvram.emptied,
             time: self.timeline.as_ref().map_or(0.0, |timeline| timeline.device_time()),
+            ..Played::default()
         }
     }
 
     /// Plays a tape to its last sync, and notes what that wrote.
-    pub(super) fn play(&mut self, recording: &Recording) -> Result<Played> {
+    pub(in crate::experiment) fn play(&mut self, recording: &Recording) -> Result<Played> {
         let mut before = Played::default();
         let start = &mut || {
             if let Some(timeline) = &self.timeline {
@@ -148,7 +168,10 @@ impl<'l> Bed<'l> {
             }
             before = self.now();
         };
-        let played = recording.tape.play(&self.target, &mut FromSetup(start));
+        let timeline = self.timeline.as_deref();
+        let mut waits = Waits { from_setup: FromSetup(start), timeline, last: [0.0; 2] };
+        let played = recording.tape.play(&self.target, &mut waits);
+        let [waited, waited_in_all] = waits.last;
         played.map_err(Error::io("playing a workload"))?;
         let now = self.now();
         let played = Played {
@@ -157,6 +180,8 @@ impl<'l> Bed<'l> {
             lines: now.lines - before.lines,
             emptied: now.emptied - before.emptied,
             time: now.time,
+            waited,
+            waited_in_all,
         };
         self.note("blocks written", played.blocks as f64);
         self.note("persists", played.persists as f64);

@@ -20,20 +20,28 @@ const MODES: [(&str, Mode); 2] = [("ordered", Mode::Ordered), ("journal", Mode::
 const THRESHOLD: u64 = 75;
 
 /// The model of ext4, as the numbers of the file have it.
-pub(super) struct Models {
+pub(in crate::experiment) struct Models {
     meanwhile: f64,
     metadata_delta: u64,
+    /// Whether programs sync by fdatasync.
+    fdatasync: bool,
 }
 
 impl Models {
-    pub(super) fn new(lab: &Lab<'_>) -> Result<Models> {
+    pub(in crate::experiment) fn new(lab: &Lab<'_>) -> Result<Models> {
         let one = |name: &str| Ok::<f64, Error>(lab.spec.numbers(name)?[0]);
-        Ok(Models { meanwhile: one("meanwhile")?, metadata_delta: one("metadata_delta")? as u64 })
+        let (meanwhile, metadata_delta) = (one("meanwhile")?, one("metadata_delta")? as u64);
+        Ok(Models { meanwhile, metadata_delta, fdatasync: true })
+    }
+
+    /// The same for programs that sync by fdatasync, or by fsync.
+    pub(in crate::experiment) fn syncing(self, fdatasync: bool) -> Models {
+        Models { fdatasync, ..self }
     }
 
     /// What a workload writes after its set-up, beside a memory of so many bytes or without one.
     /// With `waits`, blocks of which the memory has deltas wait for a checkpoint.
-    pub(super) fn play(
+    pub(in crate::experiment) fn play(
         &self,
         recording: &Recording,
         mode: Mode,
@@ -41,7 +49,8 @@ impl Models {
     ) -> Result<Cost> {
         let memory = memory.map(|bytes| Memory { bytes, threshold: THRESHOLD });
         let model = Model { memory, waits, meanwhile: self.meanwhile, part: 1.0 };
-        let ext4 = Ext4::new(Settings { mode, model, fdatasync: true, metadata_delta: self.metadata_delta });
+        let Models { fdatasync, metadata_delta, .. } = *self;
+        let ext4 = Ext4::new(Settings { mode, model, fdatasync, metadata_delta });
         let played = recording.tape.play(&ext4, &mut FromSetup(&mut || ext4.start_measuring()));
         played.map_err(Error::io("playing a workload on the model of ext4"))?;
         Ok(ext4.cost())

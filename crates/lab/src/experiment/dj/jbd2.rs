@@ -56,7 +56,7 @@ impl Model {
 
 /// What was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Written {
+pub(in crate::experiment) struct Written {
     /// Blocks to the journal on flash.
     pub(super) journal: u64,
     /// Blocks home, and in how many requests: a run of neighbours is one.

@@ -12,6 +12,10 @@ mod overwrites;
 mod sizes;
 mod traces;
 
+pub(super) use bed::{Bed, Played};
+pub(super) use benchmarks::Models;
+pub(super) use ext4::Mode;
+
 pub(super) use applications::{differences, journal_writes};
 pub(super) use benchmarks::{against_kernel, postmark, throughput};
 pub(super) use codecs::compressed;

@@ -1,12 +1,15 @@
-//! MobiFS's experiments on its policies: the engine's own types ([`medfs::policy`]) on traces of made-up
-//! applications and users ([`apps`]). No volume runs here.
+//! MobiFS's experiments. Those on its policies run the engine's own types ([`medfs::policy`]) on traces of made-up
+//! applications and users ([`apps`]), without a volume; those of [`device`] run programs on volumes.
 
 mod apps;
+mod device;
 mod idle;
+mod programs;
 mod writes;
 
+pub(super) use device::{applications, benchmarks, mobibench, sixteen};
 pub(super) use idle::{conflicts, lengths};
-pub(super) use writes::{curves, fixed_points, flushed, growth, intervals};
+pub(super) use writes::{curves, fixed_points, flushed, followed, growth, intervals};
 
 use super::Lab;
 use crate::cell::Row;

@@ -1,4 +1,4 @@
-//! What is written: Fig. 1, 3, 5, 6 and 13.
+//! What is written: Fig. 1, 3, 5, 6, 7 and 13.
 
 use super::apps::{APPS, App, LENGTH, Trace, What};
 use super::{geometric, keep, mean, row};
@@ -205,6 +205,43 @@ pub(in crate::experiment) fn flushed(lab: &Lab<'_>) -> Result<Vec<Row>> {
         let file = keep(lab, &scheme, &[(format!("less, k={k}"), less)])?;
         rows.push(row(lab, ("geometric mean", &scheme, "% less"), less, &file));
         rows.push(row(lab, ("mean size", &scheme, "x less"), sums[1] as f64 / sums[0] as f64, &file));
+    }
+    Ok(rows)
+}
+
+/// Plays a trace in some way.
+type Run = Box<dyn Fn(&Trace) -> Outcome>;
+
+/// Fig. 7: what is overwritten in memory of all that five minutes write, without a flush, by TPL and by ext4.
+pub(in crate::experiment) fn followed(lab: &Lab<'_>) -> Result<Vec<Row>> {
+    let (ks, limits) = (lab.spec.numbers("k")?.to_vec(), limits(lab)?);
+    let traces = traces(lab);
+    let part = |traces: &[Trace], run: &dyn Fn(&Trace) -> Outcome| {
+        let of_one = |trace: &Trace| {
+            let out = run(trace);
+            out.overlap as f64 / out.curve.len().max(1) as f64
+        };
+        mean(&traces.iter().map(of_one).collect::<Vec<_>>())
+    };
+    let mut schemes: Vec<(String, Run)> = vec![("ext4".into(), Box::new(ext4))];
+    for k in ks {
+        schemes.push((format!("k={k}"), Box::new(move |trace: &Trace| tpl(trace, k, limits))));
+    }
+    let (mut rows, ideals) = (Vec::new(), traces.iter().map(|(_, traces)| part(traces, &ideal)));
+    let ideals: Vec<f64> = ideals.collect();
+    for ((app, _), e) in traces.iter().zip(&ideals) {
+        rows.push(row(lab, (app.name, "ideal", "e"), *e, &[]));
+    }
+    for (scheme, run) in &schemes {
+        let of_apps: Vec<f64> = traces.iter().map(|(_, traces)| part(traces, &**run)).collect();
+        let named: Vec<(String, f64)> =
+            traces.iter().zip(&of_apps).map(|((app, _), e)| (app.name.to_owned(), *e)).collect();
+        let file = keep(lab, scheme, &named)?;
+        for (app, e) in &named {
+            rows.push(row(lab, (app, scheme, "e"), *e, &file));
+        }
+        let of_ideal: Vec<f64> = of_apps.iter().zip(&ideals).map(|(e, ideal)| e / ideal).collect();
+        rows.push(row(lab, ("mean", scheme, "of the ideal"), mean(&of_ideal), &file));
     }
     Ok(rows)
 }

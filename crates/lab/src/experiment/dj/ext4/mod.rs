@@ -26,7 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-pub(super) use cost::Cost;
+pub(in crate::experiment) use cost::Cost;
 
 /// How often jbd2 commits by itself, and how long pages wait that nothing syncs.
 const COMMIT: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ const PART: usize = INDEXED * 4 + SLOTS * 2;
 
 /// What the journal holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(in crate::experiment) enum Mode {
     /// Metadata alone.
     Ordered,
     /// Pages too.
