@@ -357,7 +357,7 @@ impl Commit {
     pub(crate) fn next_background(&self) -> Duration {
         let now = self.clock.monotonic();
         let of_memory = self.ways.nvram.as_ref().map(|nvram| nvram.next_look(now));
-        let next = of_memory.or_else(|| self.ways.durability.next_look(now));
+        let next = of_memory.into_iter().chain(self.ways.durability.next_look(now)).min();
         next.map_or(BACKGROUND, |next| next.min(BACKGROUND))
     }
 
