@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::extents::Extent;
-use crate::options::{PlacementPolicy, ReserveFiles};
+use crate::options::{DeltaMode, PlacementPolicy, ReserveFiles};
 use crate::profile::Known;
 use crate::profile::file_profile::FIRST_JUDGED;
 use crate::tree::Tree as Names;
@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 pub(crate) mod kept_tree;
 pub(crate) mod retraining;
 
-pub use crate::profile::{Fate, FileSample, is_judged_at};
+pub use crate::content::update_costs::{Price, Prices, UpdateClass};
+pub use crate::profile::{Fate, FileSample, Synced, is_judged_at};
 pub use kept_tree::built_in;
 pub use medfs_format::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 pub use retraining::{Accuracies, Trained, TrainedStats, Trainer};
@@ -41,11 +42,17 @@ pub enum PlacedBy {
     Tree,
     /// What became of earlier files like it: it was not written often enough for the tree.
     Kin,
+    /// What it costs: the tree asks for a reserve that does not pay.
+    Cost,
 }
 
 impl PlacedBy {
-    fn of(fs: &Names, is_pinned: bool, known: &Known) -> (Class, PlacedBy) {
-        let judge = if known.writes() < FIRST_JUDGED { PlacedBy::Kin } else { PlacedBy::Tree };
+    fn of(fs: &Names, is_pinned: bool, known: &Known, pays: bool) -> (Class, PlacedBy) {
+        let judge = match (known.writes() < FIRST_JUDGED, pays, known.standing.class) {
+            (true, ..) => PlacedBy::Kin,
+            (_, false, Class::Log) => PlacedBy::Cost,
+            _ => PlacedBy::Tree,
+        };
         match (is_pinned, fs.opts.placement, fs.opts.reserve_files) {
             (true, ..) => (Class::Reserve, PlacedBy::Pin),
             (_, PlacementPolicy::Log, _) | (_, _, ReserveFiles::Pinned) => (Class::Log, PlacedBy::Options),
@@ -56,7 +63,7 @@ impl PlacedBy {
 }
 
 /// What is known of a file that was written since the volume was opened, and what the tree says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     /// Its features.
     pub features: Values,
@@ -66,8 +73,14 @@ pub struct Judgement {
     pub class: Class,
     /// What became of most earlier files of its directory and name pattern, where that is asked.
     pub kin: Option<Class>,
+    /// What each way to keep its pages costs, where that is asked.
+    pub prices: Option<Prices>,
+    /// What its fsyncs write, on average.
+    pub synced: Synced,
     /// Where its pages go, and what says so.
     pub placed: (Class, PlacedBy),
+    /// Whether its pages may become deltas.
+    pub deltas: bool,
     /// Its windows that have sections of their own: window and section.
     pub reserved: Vec<(u64, u32)>,
 }
@@ -82,12 +95,19 @@ impl Judgement {
         let features = known.features(fs.class(&inode));
         let tree = kept_tree::of(fs);
         let path = tree.path(&features).map(|at| tree.nodes()[at]).collect();
+        let said = tree.judge(&features).0;
+        let prices = fs.placement.prices(&inode, &known, &fs.store);
+        let pays = prices.as_ref().is_none_or(|prices| prices.choice(said).place() == said);
+        let may_have = fs.is_delta_volume() && fs.opts.delta_mode() != DeltaMode::Off;
         Ok(Some(Judgement {
             features,
             path,
             class: known.standing.class,
             kin: fs.placement.kin(&inode),
-            placed: PlacedBy::of(fs, inode.is_pinned(), &known),
+            prices,
+            synced: known.synced,
+            placed: PlacedBy::of(fs, inode.is_pinned(), &known, pays),
+            deltas: may_have && !known.standing.whole,
             reserved: fs.placement.reserved(ino),
         }))
     }
@@ -131,6 +151,12 @@ pub struct JudgedStats {
     pub placed_by: PlacedBy,
     /// Where earlier files of its directory and name pattern belonged: none where nobody asks.
     pub kin: Option<&'static str>,
+    /// Whether they may become deltas.
+    pub deltas: bool,
+    /// What the ways to keep them are compared by: `wear`, `time` or `balance`; none where nobody asks.
+    pub goal: Option<&'static str>,
+    /// What an fsync of the file costs in each way, where that is asked and was counted.
+    pub costs: Vec<CostStats>,
     /// Where the tree says that they should go, and how sure that is in percent.
     pub said: &'static str,
     /// See `said`.
@@ -141,6 +167,31 @@ pub struct JudgedStats {
     pub reserved_windows: Vec<u64>,
     /// These sections, in the same order.
     pub reserved_sections: Vec<u32>,
+}
+
+/// What an fsync of a file costs, on average.
+#[derive(Debug, Clone, Serialize)]
+pub struct CostStats {
+    /// How its pages are kept: `log`, `delta`, `reserve` or `reserve+delta`.
+    pub class: &'static str,
+    /// Blocks that are written.
+    pub blocks: f64,
+    /// Microseconds of the device, and of comparing pages.
+    pub micros: f64,
+    /// Pieces more of the file.
+    pub pieces: f64,
+}
+
+impl From<&Price> for CostStats {
+    fn from(price: &Price) -> CostStats {
+        let hundredths = |value: f64| (value * 100.0).round() / 100.0;
+        CostStats {
+            class: price.class.name(),
+            blocks: hundredths(price.blocks),
+            micros: hundredths(price.nanos / 1000.0),
+            pieces: hundredths(price.pieces),
+        }
+    }
 }
 
 /// A question of the tree.
@@ -186,6 +237,9 @@ impl From<Judgement> for JudgedStats {
             class: judgement.placed.0.name(),
             placed_by: judgement.placed.1,
             kin: judgement.kin.map(Class::name),
+            deltas: judgement.deltas,
+            goal: judgement.prices.as_ref().map(|prices| prices.goal().name()),
+            costs: judgement.prices.iter().flat_map(|prices| prices.all()).map(CostStats::from).collect(),
             said: said.name(),
             confidence,
             path: judgement.path.iter().filter_map(step).collect(),

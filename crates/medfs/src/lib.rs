@@ -75,7 +75,7 @@ pub use medfs_store::{AllocMode, Clock, ManualClock, SystemClock};
 pub use mount::can_be_written;
 pub use options::{
     Apps, Atime, CommitPolicy, CompactFiles, CompressMode, CompressOptions, DeltaMode, DurabilityMode,
-    DurabilityPolicy, FsyncMode, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,
+    DurabilityPolicy, FsyncMode, Goal, InPlace, LossBounds, Mode, MountOptions, NvramOption, NvramPlace,
     PlacementPolicy, Recover, ReserveFiles, Survivor, VictimPolicy,
 };
 pub use past_damage::{Listed, PastDamage, Piece, Unreadable};

@@ -16,12 +16,14 @@ use crate::commit::survivor::{self, OpClock, Survivor};
 use crate::commit::{Commit, Ways};
 use crate::content::base_cache::BaseCache;
 use crate::content::codec_pool::CodecPool;
+use crate::content::cost_model::Costs;
 use crate::content::page_cache::Pages;
 use crate::content::placement::{KernelPlacement, Placement};
 use crate::content::plain::Plain;
 use crate::content::reserve::ReservePlacement;
 use crate::content::reserved_files;
 use crate::content::storage::{Below, PageStorage, Updates};
+use crate::content::update_costs::Pricing;
 use crate::content::{Content, Storages};
 use crate::delta::{BASES_PART, Deltas};
 use crate::error::{Error, Posix, Result};
@@ -299,12 +301,13 @@ fn check_devices(sb: &RawSuperblock) -> Result<()> {
 }
 
 /// The policy that says where data blocks go. Pinned files have sections of their own in any case.
-fn placement(opts: &MountOptions, profiles: &Arc<Profiles>) -> Box<dyn Placement> {
+fn placement(opts: &MountOptions, profiles: &Arc<Profiles>, costs: &Arc<Mutex<Costs>>) -> Box<dyn Placement> {
     let files = match opts.placement {
         PlacementPolicy::Log => ReserveFiles::Pinned,
         PlacementPolicy::Reserve => opts.reserve_files,
     };
-    Box::new(ReservePlacement::new(KernelPlacement::new(opts), reserved_files::of(files, profiles)))
+    let pricing = (files == ReserveFiles::Tree).then(|| Pricing::new(opts, costs));
+    Box::new(ReservePlacement::new(KernelPlacement::new(opts), reserved_files::of(files, profiles), pricing))
 }
 
 /// The options in force on a volume, defaults that depend on it filled in.
@@ -337,12 +340,13 @@ fn over(store: Store, opts: MountOptions, read_only: bool, scope: Scope) -> Tree
     let settled = settled(&opts, &store, &deltas, read_only);
     let profiles = Arc::new(Profiles::new(opts.hot_window, MOST_FILES, store.clock.monotonic()));
     let since = SinceCheckpoint::new(FlushPolicy::new(opts.fsync_mode).orders_names());
+    let costs = Arc::new(Mutex::default());
     let content = Content {
-        placement: placement(&settled, &profiles),
+        placement: placement(&settled, &profiles, &costs),
         pages: Pages::new(cache_blocks / 4 * 3 - bases),
         base_cache: BaseCache::new(bases),
         codecs: CodecPool::default(),
-        costs: Mutex::default(),
+        costs,
         refs: BlockRefs::default(),
         profiles,
         storages: Storages { plain, clusters: compressed.then(|| clusters.clone() as Arc<dyn PageStorage>) },

@@ -67,6 +67,29 @@ pub enum ReserveFiles {
     All,
 }
 
+/// What the ways to keep a file's pages are compared by (`goal=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Goal {
+    /// The blocks that are written.
+    #[default]
+    Wear,
+    /// The time of the device.
+    Time,
+    /// Both alike, each as a part of what the other way costs.
+    Balance,
+}
+
+impl Goal {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Goal::Wear => "wear",
+            Goal::Time => "time",
+            Goal::Balance => "balance",
+        }
+    }
+}
+
 /// How logs lie on the volume (`mode=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Mode {
@@ -149,6 +172,8 @@ pub struct MountOptions {
     pub placement: PlacementPolicy,
     /// `reserve_files=tree|pinned|all`.
     pub reserve_files: ReserveFiles,
+    /// `goal=wear|time|balance`.
+    pub goal: Goal,
     /// Bytes that idle work may write a day to bring pages of reserved files home (`defragment_budget=64M`).
     pub defragment_budget: u64,
     /// Train the decision tree anew every ten days (`reserve_retrain=on|off`).
@@ -270,6 +295,7 @@ impl Default for MountOptions {
             alloc_mode: None,
             placement: PlacementPolicy::default(),
             reserve_files: ReserveFiles::default(),
+            goal: Goal::default(),
             defragment_budget: 64 << 20,
             reserve_retrain: false,
             mode: Mode::default(),
@@ -371,7 +397,7 @@ mod tests {
     fn every_option_sets_its_field() {
         let all = parsed(
             "ro,cache=128M,fsync_mode=posix,alloc_mode=reuse,in_place=fsync+ssr_util,min_fsync_blocks=4,min_ipu_util=80,nodiscard,background_gc=off,victim=greedy,\
-             placement=reserve,reserve_files=all,defragment_budget=0,reserve_retrain=on,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,apps=/a/*:/b,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s,nvram_volatile",
+             placement=reserve,reserve_files=all,goal=balance,defragment_budget=0,reserve_retrain=on,mode=fragment:block,max_fragment_chunk=2,max_fragment_hole=512,noatime,noinline_data,noinline_dentry,noinline_xattr,noacl,nouser_xattr,norecovery,commit=5s,compact_threshold=3,compact_pages=4,compact_files=all,inline_threshold=512,zero_base_deltas=off,cross_file_deltas=off,similar_deltas=off,compress_deltas=off,addr_redo=off,group_commit=off,seal=off,hot_window=90s,idle=250ms,restore=off,delta=off,dir_fsync=checkpoint,active_logs=6,sync,dirsync,durability=posix,durability_age=5s,durability_bytes=1M,durability_fsyncs=9,holdup=400ms,durability_policy=tpl,durability_points=9,durability_tau=3s,durability_interval=9s,durability_staleness=64K,apps=/a/*:/b,survivor=/s,survivor_size=2M,nvram=/n@4K+1M,nvram_threshold=50,nvram_mode=ordered,nvram_admit=population,nvram_commit=9s,nvram_volatile",
         );
         let expected = MountOptions {
             read_only: true,
@@ -380,6 +406,7 @@ mod tests {
             alloc_mode: Some(AllocMode::Reuse),
             placement: PlacementPolicy::Reserve,
             reserve_files: ReserveFiles::All,
+            goal: Goal::Balance,
             defragment_budget: 0,
             reserve_retrain: true,
             mode: Mode::FragmentBlock,
@@ -444,7 +471,7 @@ mod tests {
             dirsync: true,
         };
         assert_eq!(all, expected);
-        let undone = "rw,placement=log,reserve_files=tree,defragment_budget=65536K,reserve_retrain=off,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
+        let undone = "rw,placement=log,reserve_files=tree,goal=wear,defragment_budget=65536K,reserve_retrain=off,mode=adaptive,max_fragment_chunk=4,max_fragment_hole=4,min_ipu_util=70,min_fsync_blocks=8,cache=65536K,fsync_mode=strict,discard,background_gc=on,victim=cost-benefit,relatime,inline_data,\
              inline_dentry,inline_xattr,acl,user_xattr,recover,commit=60,compact_threshold=5,compact_pages=1018,compact_files=hot,zero_base_deltas=on,cross_file_deltas=on,similar_deltas=on,compress_deltas=on,addr_redo=on,group_commit=on,seal=on,hot_window=1m,idle=5,restore=on,delta=full,durability_age=30s,durability_bytes=16M,durability_policy=bounds,durability_points=256,durability_tau=2s,durability_interval=5s,durability_staleness=4M,apps=volume,survivor=auto,survivor_size=32M,nvram_threshold=75,nvram_mode=journal,nvram_admit=size,nvram_commit=5,async";
         let mut back = all;
         back.parse(undone).unwrap();

@@ -24,7 +24,6 @@ use medfs_format::compress::Compression;
 use medfs_format::node::FileKind;
 use medfs_format::superblock::Feature;
 use medfs_format::{BLOCK_SIZE, Block};
-use medfs_sync::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ pub(crate) fn content(
     let placement: Box<dyn Placement> = match opts.placement {
         PlacementPolicy::Log => Box::new(kernel),
         PlacementPolicy::Reserve => {
-            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, &profiles)))
+            Box::new(ReservePlacement::new(kernel, reserved_files::of(opts.reserve_files, &profiles), None))
         }
     };
     Content {
@@ -95,7 +94,7 @@ pub(crate) fn content(
         pages: Pages::new(CACHED),
         base_cache: BaseCache::new(CACHED),
         codecs: CodecPool::default(),
-        costs: Mutex::default(),
+        costs: Arc::default(),
         refs: BlockRefs::default(),
         profiles,
         map: Map::over(store, false, SinceCheckpoint::new(false)),

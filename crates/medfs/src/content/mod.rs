@@ -37,6 +37,7 @@ pub(crate) mod cost_model;
 pub(crate) mod fallocate;
 pub(crate) mod file;
 mod file_range;
+mod lies;
 pub(crate) mod page_cache;
 pub(crate) mod page_io;
 pub(crate) mod page_plan;
@@ -47,6 +48,7 @@ pub(crate) mod reserve;
 pub(crate) mod reserved_files;
 pub(crate) mod shift;
 pub(crate) mod storage;
+pub(crate) mod update_costs;
 pub(crate) mod writeback;
 
 use crate::map::Map;
@@ -77,7 +79,7 @@ pub(crate) struct Content {
     pub(crate) base_cache: BaseCache,
     pub(crate) codecs: CodecPool,
     /// What the device's requests take.
-    pub(crate) costs: Mutex<Costs>,
+    pub(crate) costs: Arc<Mutex<Costs>>,
     /// Which blocks other pages need.
     pub(crate) refs: BlockRefs,
     /// What is known of each file.

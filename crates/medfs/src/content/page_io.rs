@@ -317,7 +317,8 @@ impl Content {
 
     /// Reads neighbouring blocks by one request, and notes how long it took.
     pub(crate) fn read_request(&self, first: BlockAddr, blocks: &mut [Block]) -> Result<()> {
-        let started = self.is_delta_volume().then(|| self.clock.monotonic());
+        let is_measured = self.is_delta_volume() || self.placement.counts();
+        let started = is_measured.then(|| self.clock.monotonic());
         self.io.read_into(first, &mut blocks.iter_mut().collect::<Vec<_>>())?;
         if let Some(started) = started {
             self.costs.lock().blocks_read(blocks.len(), self.clock.monotonic().saturating_sub(started));

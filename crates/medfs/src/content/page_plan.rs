@@ -95,11 +95,21 @@ pub(crate) struct Placed {
     pub(crate) temperature: Temperature,
     /// A compact page, and not one of the file.
     pub(crate) compact: bool,
+    /// It had no block before.
+    pub(crate) is_first: bool,
 }
 
 impl Placed {
     pub(crate) fn new(index: u64, page: Arc<Block>) -> Placed {
-        Placed { index, addr: NULL_ADDR, page, content: None, temperature: Temperature::Warm, compact: false }
+        Placed {
+            index,
+            addr: NULL_ADDR,
+            page,
+            content: None,
+            temperature: Temperature::Warm,
+            compact: false,
+            is_first: false,
+        }
     }
 
     /// Whether it is this page, with this content. Another page may have come to a place meanwhile.

@@ -2,6 +2,7 @@
 //!
 //! The default policy is the kernel's (`segment.c`: in-place update policies and `__get_segment_type_6`).
 
+use crate::content::update_costs::Prices;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::options::{DurabilityMode, InPlace, MountOptions, Occasion};
@@ -207,6 +208,21 @@ pub(crate) trait Placement: Send + Sync {
     /// What became of most earlier files of the same directory and name pattern as a file, where that counts.
     fn kin(&self, _: &Inode) -> Option<Class> {
         None
+    }
+
+    /// Whether what fsyncs write of files is counted, and what requests of the device take.
+    fn counts(&self) -> bool {
+        false
+    }
+
+    /// What each way costs to keep the pages of a file of which so much is known, where that is asked.
+    fn prices(&self, _: &Inode, _: &Known, _: &Store) -> Option<Prices> {
+        None
+    }
+
+    /// Whether pages of a file that are written now are to be whole, though the volume holds deltas.
+    fn is_whole(&self, _: &Batch) -> bool {
+        false
     }
 
     /// The windows of a file that have sections of their own: window and section.

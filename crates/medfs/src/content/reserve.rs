@@ -6,9 +6,10 @@
 //! overwrite.
 //! Invariants:
 //! 1. Only a page's own block is overwritten, and only where nothing else needs it: no base of a delta, no
-//!    block of an atomic write.
+//!    block of an atomic write. A page that lies beside the one before or behind is overwritten where it is:
+//!    leaving it would take a node, and might leave one piece more.
 //! 2. A home that was freed since the checkpoint is not written before the next one. The page goes to another
-//!    free block of the section, else to a log, and comes home when it is written after that.
+//!    free block of the section, else to a log. Alone there, it comes home when it is written after that.
 //! 3. A reserve is in memory alone. What is not written of it is free on the volume: in no user's count, and
 //!    the logs' when they need it. What `fallocate` gave a pinned file is *kept*: all of it is counted, so a
 //!    window is kept only as long as all of its blocks lie in its section. Should logs be short all the same,
@@ -21,14 +22,16 @@
 //! overwritten where they are. Locks: `files` is a leaf, held for a look or a change of it alone. Callers
 //! hold the file's lock exclusively.
 
+use crate::content::lies::{Lies, adopt, adopted, holds_only};
 use crate::content::placement::{Batch, KernelPlacement, PageRef, Placement, Purpose, Target};
 use crate::content::reserved_files::ReservedFiles;
+use crate::content::update_costs::{Prices, Pricing};
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
 use crate::profile::{FileSample, Known};
 use medfs_format::ars::{Class, Tree};
 use medfs_format::summary::Log;
-use medfs_format::{BLOCKS_PER_SEG, BlockAddr, Ino};
+use medfs_format::{BlockAddr, Ino};
 use medfs_store::{Store, Withheld};
 use medfs_sync::Mutex;
 use std::collections::BTreeMap;
@@ -39,8 +42,6 @@ use std::ops::Range;
 const NO_NEW_FILES: u32 = 70;
 /// Percent in use from which on nothing stays reserved.
 const NO_RESERVES: u32 = 80;
-/// Nodes that may own the blocks of a section which is adopted: a window's addresses are in so many, and one more.
-const NODES_OF_WINDOW: usize = 4;
 
 /// What is remembered of a window that has, or had, a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,13 +104,19 @@ impl Windows {
 pub(crate) struct ReservePlacement {
     others: KernelPlacement,
     which: Box<dyn ReservedFiles>,
+    /// Says what a reserve costs, where that is asked.
+    pricing: Option<Pricing>,
     files: Mutex<Windows>,
 }
 
 impl ReservePlacement {
     /// Reserves for these files; the rest is the kernel's policy's.
-    pub(crate) fn new(others: KernelPlacement, which: Box<dyn ReservedFiles>) -> ReservePlacement {
-        ReservePlacement { others, which, files: Mutex::default() }
+    pub(crate) fn new(
+        others: KernelPlacement,
+        which: Box<dyn ReservedFiles>,
+        pricing: Option<Pricing>,
+    ) -> ReservePlacement {
+        ReservePlacement { others, which, pricing, files: Mutex::default() }
     }
 
     fn is_reserved_kind(&self, batch: &Batch) -> bool {
@@ -211,75 +218,16 @@ fn is_reserved(store: &Store, section: u32, ino: Ino) -> bool {
     store.segs.lock().free.withheld(segno) == Some(Withheld::Reserved(ino))
 }
 
-/// The section in which the other pages of a window are at home, most of those that are there, where it holds
-/// nothing else: after a remount it is the window's again. A log fills sections with pages of one file too.
-fn adopted(key: (Ino, u64), slot: &Slot, store: &Store) -> Option<u32> {
-    let blocks = u64::from(store.geo.blocks_per_section());
-    let (ino, window) = key;
-    let main = store.geo.seg_start(0);
-    // Section of each page, and whether it is at home there.
-    let lies = |index: u64| {
-        let addr = slot.step_to(index)?.addr();
-        // Where the slot's node was divided anew since, a word may be no address.
-        let from_start = u64::from(store.geo.in_main(addr).then(|| addr - main)?);
-        Some(((from_start / blocks) as u32, from_start % blocks == index % blocks))
-    };
-    let pages = || (window * blocks..(window + 1) * blocks).filter_map(lies);
-    let section = pages().find_map(|(section, at_home)| at_home.then_some(section))?;
-    let at_home = pages().filter(|&page| page == (section, true)).count();
-    if 2 * at_home < pages().filter(|&(other, _)| other == section).count()
-        || !holds_only(store, section, ino)
-    {
-        return None;
-    }
-    adopt(store, section, ino).then_some(section)
-}
-
-/// Reserves a section in which a file has blocks.
-fn adopt(store: &Store, section: u32, ino: Ino) -> bool {
-    store.segs.lock().reserving(&store.io).adopt(section, ino)
-}
-
-/// Whether a section holds blocks of a file, and no others. Not where this cannot be read.
-fn holds_only(store: &Store, section: u32, ino: Ino) -> bool {
-    let mut nids = Vec::new();
-    {
-        let mut segs = store.segs.lock();
-        for segno in store.geo.segments_of(section) {
-            if segs.valid_blocks(&store.io, segno) == 0 {
-                continue;
-            }
-            let (Ok(summary), Ok(entry)) = (segs.summary(&store.io, segno), segs.entry(&store.io, segno))
-            else {
-                return false;
-            };
-            if entry.seg_type >= Log::HotNode as u8 {
-                return false;
-            }
-            let valid = (0..BLOCKS_PER_SEG as usize).filter(|&o| medfs_format::sit::test_bit(&entry.cur, o));
-            for nid in valid.map(|o| summary.entries[o].nid.get()) {
-                if !nids.contains(&nid) {
-                    nids.push(nid);
-                }
-                if nids.len() > NODES_OF_WINDOW * store.geo.segs_per_sec as usize {
-                    return false;
-                }
-            }
-        }
-    }
-    !nids.is_empty()
-        && nids
-            .iter()
-            .all(|&nid| store.nodes.get(&store.io, &store.nat, nid).is_ok_and(|node| node.ino == ino))
-}
-
 impl Placement for ReservePlacement {
     fn target(&self, page: &PageRef, slot: &Slot, store: &Store) -> Target {
         if !self.is_reserved_kind(&page.batch) {
             return self.others.target(page, slot, store);
         }
         let own = page.own.filter(|_| !page.batch.purpose.leaves_old());
-        if page.batch.pinned && own.is_some() {
+        let blocks = u64::from(store.geo.blocks_per_section());
+        let lies = page.index.zip(own).map(|(index, own)| Lies::of(index, own, slot));
+        let stays = lies.is_some_and(|lies| lies.in_piece && !lies.as_at_home(blocks, store));
+        if own.is_some() && (page.batch.pinned || stays) {
             return Target::InPlace;
         }
         let (section, home) = match self.home_of(page, slot, store) {
@@ -287,7 +235,7 @@ impl Placement for ReservePlacement {
             Some(At::Elsewhere) if own.is_some() => return Target::InPlace,
             _ => return self.others.target(page, slot, store),
         };
-        if own == Some(home) {
+        if own == Some(home) || lies.is_some_and(|lies| lies.in_piece) {
             return Target::InPlace;
         }
         let target = {
@@ -311,8 +259,7 @@ impl Placement for ReservePlacement {
     }
 
     fn overwrites(&self, batch: &Batch, store: &Store) -> bool {
-        let reserved = self.is_reserved_kind(batch) && !batch.purpose.leaves_old();
-        (reserved && self.files.lock().has(batch.ino)) || self.others.overwrites(batch, store)
+        (self.is_reserved_kind(batch) && !batch.purpose.leaves_old()) || self.others.overwrites(batch, store)
     }
 
     fn log(&self, batch: &Batch) -> Option<Log> {
@@ -344,7 +291,7 @@ impl Placement for ReservePlacement {
     }
 
     fn judge(&self, inode: &Inode, profile: &Known, store: &Store) {
-        self.which.judge(inode, profile);
+        self.which.judge(inode, profile, self.prices(inode, profile, store).as_ref());
         let batch = Batch::of(inode, Purpose::Background, 0);
         if !self.which.has(&batch) && self.files.lock().has(inode.ino) {
             self.release(inode.ino, store);
@@ -361,6 +308,20 @@ impl Placement for ReservePlacement {
 
     fn kin(&self, inode: &Inode) -> Option<Class> {
         self.which.kin(inode)
+    }
+
+    fn counts(&self) -> bool {
+        self.pricing.is_some()
+    }
+
+    fn prices(&self, inode: &Inode, known: &Known, store: &Store) -> Option<Prices> {
+        let fsync = Purpose::Fsync { datasync: false };
+        let batch = Batch::of(inode, fsync, known.synced.pages.round() as usize);
+        self.pricing.as_ref()?.prices(known, self.others.overwrites(&batch, store))
+    }
+
+    fn is_whole(&self, batch: &Batch) -> bool {
+        self.which.is_whole(batch)
     }
 
     fn reserved(&self, ino: Ino) -> Vec<(u64, u32)> {

@@ -8,6 +8,7 @@
 //! Locks: `tree`, `kin` and `samples` are leaves, held for a look; so is what [`Profiles`] takes.
 
 use crate::content::placement::Batch;
+use crate::content::update_costs::{Prices, UpdateClass};
 use crate::map::inode::Inode;
 use crate::options::ReserveFiles;
 use crate::profile::file_profile::FIRST_JUDGED;
@@ -20,13 +21,21 @@ use medfs_format::node::RawInode;
 use medfs_sync::Mutex;
 use std::sync::Arc;
 
+/// Of a file whose pages are written as a whole, one fsync of so many tries deltas all the same.
+const TRIED: u32 = 16;
+
 /// Says which files have sections of their own.
 pub(crate) trait ReservedFiles: Send + Sync {
     /// Whether the file of these pages is one. It is not compressed.
     fn has(&self, batch: &Batch) -> bool;
 
-    /// A write is about to change a file of which so much is known by now.
-    fn judge(&self, _: &Inode, _: &Known) {}
+    /// A write is about to change a file of which so much is known by now, and for which so much has to be paid.
+    fn judge(&self, _: &Inode, _: &Known, _: Option<&Prices>) {}
+
+    /// Whether its pages are to be written as a whole now, though the volume holds deltas.
+    fn is_whole(&self, _: &Batch) -> bool {
+        false
+    }
 
     /// The decision tree to judge by from now on.
     fn learn(&self, _: Tree) {}
@@ -102,15 +111,21 @@ impl ReservedFiles for JudgedFiles {
         batch.pinned || self.profiles.standing(batch.ino).class == Class::Reserve
     }
 
-    fn judge(&self, inode: &Inode, known: &Known) {
+    fn is_whole(&self, batch: &Batch) -> bool {
+        self.profiles.is_whole(batch.ino, TRIED)
+    }
+
+    fn judge(&self, inode: &Inode, known: &Known, prices: Option<&Prices>) {
         let standing = inode.raw(|r| {
             let key = KinKey::of(r);
             if known.writes() < FIRST_JUDGED {
-                return Standing { class: self.kin.lock().expected(key), doubted: false };
+                return Standing { class: self.kin.lock().expected(key), ..Standing::default() };
             }
             let features = self.features(inode.ino, known, r);
             self.samples.lock().judged(inode.ino, &features, known);
-            let standing = known.standing.judged(self.said(&features));
+            let said = self.said(&features);
+            let choice = prices.map_or(UpdateClass::of(said, false), |prices| prices.choice(said));
+            let standing = known.standing.judged(choice.place(), choice.is_whole());
             if known.writes() > FIRST_JUDGED && !standing.doubted {
                 self.kin.lock().note(key, standing.class);
             }
@@ -127,8 +142,12 @@ impl ReservedFiles for JudgedFiles {
         let known = self.profiles.known(inode.ino);
         if let Some(known) = &known {
             inode.raw(|r| {
-                let said = self.said(&self.features(inode.ino, known, r));
-                self.kin.lock().note(KinKey::of(r), said);
+                // Twice judged: what it costs counts as well.
+                let became = match known.writes() >= 4 * FIRST_JUDGED {
+                    true => known.standing.class,
+                    false => self.said(&self.features(inode.ino, known, r)),
+                };
+                self.kin.lock().note(KinKey::of(r), became);
             });
         }
         // Of one that is not remembered there may be samples.

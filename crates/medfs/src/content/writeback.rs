@@ -16,6 +16,8 @@ use crate::map::damage::First;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::page_versions::{Attributes, VersionId};
+use crate::options::DeltaMode;
+use crate::profile::Flushed;
 use medfs_device::{Cause, WriteTag};
 use medfs_format::node::FileKind;
 use medfs_format::{Block, BlockAddr, FormatError, Ino, NULL_ADDR, Structure, is_block};
@@ -31,6 +33,17 @@ pub(crate) enum Which {
     All,
     /// Those that take memory.
     InMemory,
+}
+
+/// What an fsync of these pages, in order, writes that were placed so; `tried` as deltas where they fit.
+fn flushed(indices: &[u64], placing: &Placing, tried: bool) -> Flushed {
+    let blocks = placing.pages.len() + placing.blocked.len();
+    Flushed {
+        pages: indices.len() as u32,
+        new: placing.pages.iter().filter(|page| page.is_first && !page.compact).count() as u32,
+        runs: indices.chunk_by(|&one, &next| one + 1 == next).count() as u32,
+        deltas: tried.then(|| indices.len().saturating_sub(blocks) as u32),
+    }
 }
 
 /// A batch of dirty pages that was written.
@@ -54,11 +67,20 @@ impl Content {
         purpose: Purpose,
         sources: &dyn Sources,
     ) -> Placing {
+        let is_fsync = matches!(purpose, Purpose::Fsync { .. });
+        let counted = is_fsync && !indices.is_empty() && self.placement.counts();
+        let tried = counted
+            && self.is_delta_volume()
+            && self.opts.delta_mode() != DeltaMode::Off
+            && !self.placement.is_whole(&Batch::of(inode, purpose, 0));
         let write = Write { inode, state: &mut *state, indices, purpose, sources };
         let mut placing = self.storage(inode).place(self, write);
-        if let Purpose::Fsync { .. } = purpose {
+        if is_fsync {
             // What no page was made from goes: the file becomes durable without it.
             self.since.cut_off.free(self, inode.ino);
+        }
+        if counted {
+            self.profiles.note_flushed(inode.ino, flushed(indices, &placing, tried));
         }
         if !placing.pages.is_empty() {
             placing.version = Some(state.pages.close(inode.raw(Attributes::of)));
@@ -95,20 +117,28 @@ impl Content {
         if addr != old {
             self.set_addr(inode, slot, addr);
         }
-        placed.push(Placed { addr, temperature: temperature(block.log()), compact, ..page });
+        placed.push(Placed {
+            addr,
+            temperature: temperature(block.log()),
+            compact,
+            is_first: !is_block(old),
+            ..page
+        });
         Ok(())
     }
 
     /// Writes placed pages, neighbours together. The inode's lock is not held.
     pub(crate) fn write_pages(&self, placed: &[Placed], cause: Cause) -> Result<()> {
-        let started = self.clock.monotonic();
+        let deltas = self.is_delta_volume();
+        let started = (deltas || self.placement.counts()).then(|| self.clock.monotonic());
         let mut placed: Vec<&Placed> = placed.iter().filter(|p| is_block(p.addr)).collect();
         placed.sort_by_key(|p| p.addr);
-        let deltas = self.is_delta_volume();
         if deltas {
             self.base_cache.begin_writing(placed.iter().map(|p| p.addr));
         }
+        let mut requests = 0;
         for run in runs(&placed, |p| p.addr) {
+            requests += 1;
             let refs: Vec<&Block> = run.iter().map(|p| p.content()).collect();
             let compact = if cause == Cause::Data { run.iter().filter(|p| p.compact).count() } else { 0 };
             let tag = WriteTag::new(cause, run[0].temperature).with_compact(compact);
@@ -117,9 +147,9 @@ impl Content {
         if deltas {
             self.base_cache.end_writing(placed.iter().map(|p| p.addr));
         }
-        if !placed.is_empty() && deltas {
+        if let Some(started) = started.filter(|_| !placed.is_empty()) {
             let elapsed = self.clock.monotonic().saturating_sub(started);
-            self.costs.lock().page_written(elapsed / placed.len() as u32);
+            self.costs.lock().pages_written(placed.len(), requests, elapsed);
         }
         Ok(())
     }

@@ -68,6 +68,7 @@ impl DeltaPages<'_> {
             || indices.iter().any(|&index| self.refs.is_source(inode.ino, index))
             || self.nodes.dirtiness_of(inode.ino) >= purpose.least_for_deltas();
         let about = Decide::about(batch, inode_due, sources);
+        let about = Decide { deltas: about.deltas && !self.placement.is_whole(&batch), ..about };
         let placer = Placer { pages: *self, inode };
         let mut decided = Decided::default();
         let mut first = First::default();

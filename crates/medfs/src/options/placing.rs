@@ -3,7 +3,7 @@
 use super::list::{choice, choose, itself, name_of, number, number_in, show_bytes, size, switch};
 use super::table::Form::{Switch, Value};
 use super::table::MountOption;
-use super::{AllocMode, InPlace, Mode, MountOptions, PlacementPolicy, ReserveFiles};
+use super::{AllocMode, Goal, InPlace, Mode, MountOptions, PlacementPolicy, ReserveFiles};
 use std::ops::RangeInclusive;
 
 const ALLOC_MODES: &[(&str, AllocMode)] = &[("default", AllocMode::Default), ("reuse", AllocMode::Reuse)];
@@ -11,6 +11,7 @@ const PLACEMENTS: &[(&str, PlacementPolicy)] =
     &[("log", PlacementPolicy::Log), ("reserve", PlacementPolicy::Reserve)];
 const RESERVE_FILES: &[(&str, ReserveFiles)] =
     &[("tree", ReserveFiles::Tree), ("pinned", ReserveFiles::Pinned), ("all", ReserveFiles::All)];
+const GOALS: &[(&str, Goal)] = &[("wear", Goal::Wear), ("time", Goal::Time), ("balance", Goal::Balance)];
 const MODES: &[(&str, Mode)] = &[
     ("adaptive", Mode::Adaptive),
     ("fragment:segment", Mode::FragmentSegment),
@@ -89,6 +90,16 @@ pub(super) const OPTIONS: &[MountOption<MountOptions>] = &[
         "With placement=reserve, which files have segments of their own. tree: pinned files, and files that a decision tree expects to fragment; medfs ars trains the tree. pinned: pinned files. all: all files that are not compressed.",
         RESERVE_FILES,
         reserve_files,
+        itself,
+        Some
+    ),
+    choice!(
+        "goal",
+        "wear|time|balance",
+        "wear",
+        "With placement=reserve and reserve_files=tree, what decides where the tree asks for a segment, and whether pages of the file may be deltas. wear: the number of blocks that are written. time: how long the device takes, as measured. balance: both. Nothing is reserved where that costs more than a log.",
+        GOALS,
+        goal,
         itself,
         Some
     ),

@@ -64,27 +64,80 @@ impl Wrote {
 pub struct Standing {
     /// Where its pages belong.
     pub class: Class,
+    /// Its pages are written as a whole, as deltas of them do not pay.
+    pub whole: bool,
     /// The last judgement said otherwise: a second one in a row makes it so.
     pub doubted: bool,
 }
 
 impl Standing {
-    /// As a judgement leaves it: a change takes two in agreement.
-    pub fn judged(self, said: Class) -> Standing {
-        let differs = said != self.class;
-        Standing {
-            class: if differs && self.doubted { said } else { self.class },
-            doubted: differs && !self.doubted,
+    /// As a judgement leaves it: a change takes two in a row.
+    pub fn judged(self, class: Class, whole: bool) -> Standing {
+        let differs = (class, whole) != (self.class, self.whole);
+        match differs && self.doubted {
+            true => Standing { class, whole, doubted: false },
+            false => Standing { doubted: differs, ..self },
         }
     }
 }
 
-/// What a file's profile says at a moment.
+/// What an fsync wrote of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flushed {
+    /// Pages that were dirty, one at least.
+    pub(crate) pages: u32,
+    /// Runs of neighbours among them.
+    pub(crate) runs: u32,
+    /// Pages that got their first block.
+    pub(crate) new: u32,
+    /// Pages that needed no block, as they became deltas; none where that was not tried.
+    pub(crate) deltas: Option<u32>,
+}
+
+/// What an fsync of a file writes on average: each weighs [`Synced::WEIGHT`] of those before.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Synced {
+    /// Pages that are dirty.
+    pub pages: f32,
+    /// Runs of neighbours among them.
+    pub runs: f32,
+    /// Part of the pages that get their first block.
+    pub new: f32,
+    /// Part of the pages that need no block, as they become deltas; none where that was never tried.
+    pub fit: Option<f32>,
+    /// Pages that are read right behind another one, from one fsync to the next.
+    pub read_in_order: f32,
+    /// fsyncs that were counted.
+    pub count: u32,
+}
+
+impl Synced {
+    const WEIGHT: f32 = 1.0 / 8.0;
+
+    fn add(&mut self, one: Flushed, read_in_order: u32) {
+        let weight = if self.count == 0 { 1.0 } else { Self::WEIGHT };
+        let blend = |mean: &mut f32, value: f32| *mean += (value - *mean) * weight;
+        blend(&mut self.pages, one.pages as f32);
+        blend(&mut self.runs, one.runs as f32);
+        blend(&mut self.new, one.new as f32 / one.pages as f32);
+        blend(&mut self.read_in_order, read_in_order as f32);
+        if let Some(deltas) = one.deltas {
+            let part = deltas as f32 / one.pages as f32;
+            let fit = self.fit.get_or_insert(part);
+            *fit += (part - *fit) * Self::WEIGHT;
+        }
+        self.count = self.count.saturating_add(1);
+    }
+}
+
+/// What a file's profile says at a moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Known {
     values: Values,
     /// Percent of the writes that went elsewhere than on behind the one before; none of a file that rests.
     pub(crate) scattered: Option<u8>,
+    /// What its fsyncs write, where that is counted; nothing of a file that rests.
+    pub synced: Synced,
     /// What was judged of it.
     pub standing: Standing,
 }
@@ -96,7 +149,7 @@ impl Known {
     }
 
     /// A feature that is counted.
-    pub(super) fn count(&self, feature: Feature) -> u32 {
+    pub(crate) fn count(&self, feature: Feature) -> u32 {
         self.values[feature as usize]
     }
 
@@ -141,7 +194,8 @@ struct Marks(u8);
 impl Marks {
     const RESERVE: u8 = 1;
     const DOUBTED: u8 = 2;
-    const CLASS: u32 = 2;
+    const WHOLE: u8 = 4;
+    const CLASS: u32 = 3;
     const CLASSES: [Option<FileClass>; 5] = [
         None,
         Some(FileClass::Database),
@@ -156,14 +210,15 @@ impl Marks {
 
     fn standing(self) -> Standing {
         let class = if self.0 & Self::RESERVE != 0 { Class::Reserve } else { Class::Log };
-        Standing { class, doubted: self.0 & Self::DOUBTED != 0 }
+        Standing { class, whole: self.0 & Self::WHOLE != 0, doubted: self.0 & Self::DOUBTED != 0 }
     }
 
     fn new(class: Option<FileClass>, standing: Standing) -> Marks {
         let class = Self::CLASSES.iter().position(|&one| one == class).unwrap_or_default() as u8;
         let reserve = if standing.class == Class::Reserve { Self::RESERVE } else { 0 };
         let doubted = if standing.doubted { Self::DOUBTED } else { 0 };
-        Marks(class << Self::CLASS | reserve | doubted)
+        let whole = if standing.whole { Self::WHOLE } else { 0 };
+        Marks(class << Self::CLASS | reserve | doubted | whole)
     }
 }
 
@@ -189,6 +244,9 @@ struct Recent {
     /// Calls that write, and those of them that went elsewhere than on behind the one before: as of pages read.
     calls: u32,
     scattered: u32,
+    /// What fsyncs write, and pages in order since the last one.
+    synced: Synced,
+    in_order_since: u32,
 }
 
 impl Recent {
@@ -206,6 +264,8 @@ impl Recent {
             written_to: 0,
             calls: 0,
             scattered: 0,
+            synced: Synced::default(),
+            in_order_since: 0,
         }
     }
 
@@ -240,6 +300,7 @@ impl Recent {
         self.read_to = end;
         self.pages_read = self.pages_read.saturating_add(pages);
         self.in_order = self.in_order.saturating_add(in_order);
+        self.in_order_since = self.in_order_since.saturating_add(in_order);
     }
 
     /// Notes a call that writes. What goes on within the page that was written last goes on.
@@ -341,6 +402,17 @@ impl FileProfile {
         self.fsyncs = self.fsyncs.saturating_add(1);
     }
 
+    /// Notes what an fsync wrote.
+    pub(super) fn note_flushed(&mut self, window: u32, flushed: Flushed) {
+        let recent = self.in_use(window);
+        recent.synced.add(flushed, std::mem::take(&mut recent.in_order_since));
+    }
+
+    /// fsyncs that were counted while it was in use.
+    pub(super) fn fsyncs_counted(&self) -> u32 {
+        self.recent.as_ref().map_or(0, |recent| recent.synced.count)
+    }
+
     pub(super) fn note_truncation(&mut self) {
         self.truncations = self.truncations.saturating_add(1);
     }
@@ -384,7 +456,7 @@ impl FileProfile {
         set(Feature::Fsyncs, self.fsyncs.into());
         set(Feature::Overwritten, self.pages.percent_over());
         set(Feature::Truncations, self.truncations.into());
-        Known { values, scattered, standing: self.standing() }
+        Known { values, scattered, synced: recent.synced, standing: self.standing() }
     }
 
     fn recent(&self, window: u32) -> Option<Recent> {
@@ -444,7 +516,7 @@ mod tests {
             let mut standing = Standing::default();
             said.iter()
                 .map(|said| {
-                    standing = standing.judged(*said);
+                    standing = standing.judged(*said, false);
                     standing.class
                 })
                 .collect()
@@ -452,6 +524,29 @@ mod tests {
         assert_eq!(classes(&[Reserve, Reserve, Log, Reserve]), [Log, Reserve, Reserve, Reserve]);
         assert_eq!(classes(&[Reserve, Log, Reserve, Log]), [Log; 4]);
         assert_eq!(classes(&[Reserve, Reserve, Log, Log, Log]), [Log, Reserve, Reserve, Log, Log]);
+        let whole = Standing::default().judged(Log, true);
+        assert!(whole.doubted && !whole.whole);
+        assert_eq!(whole.judged(Log, true), Standing { class: Log, whole: true, doubted: false });
+    }
+
+    #[test]
+    fn what_fsyncs_write_is_an_average_that_forgets() {
+        let mut profile = FileProfile::new(0);
+        let flushed = |pages, runs, deltas| Flushed { pages, runs, new: 1, deltas };
+        profile.note_write(0, 0, &Wrote { first: 0, pages: 1000, over: 0, size: 1000 });
+        profile.note_flushed(0, flushed(1000, 1, None));
+        let first = profile.known(0).synced;
+        assert_eq!(first, Synced { pages: 1000.0, runs: 1.0, new: 0.001, count: 1, ..Synced::default() });
+        for n in 0..100 {
+            profile.note_read(0, n, 5);
+            profile.note_flushed(0, flushed(4, 2, (n % 2 == 0).then_some(1)));
+        }
+        let Synced { pages, runs, new, fit, read_in_order, count } = profile.known(0).synced;
+        let near = |found: f32, expected: f32| (found - expected).abs() < 0.01;
+        assert!(near(pages, 4.0) && near(runs, 2.0) && near(new, 0.25), "{pages} {runs} {new}");
+        assert!(fit == Some(0.25) && count == 101 && near(read_in_order, 4.0), "{fit:?} {read_in_order}");
+        profile.rest();
+        assert_eq!(profile.known(0).synced, Synced::default());
     }
 
     #[test]
@@ -459,7 +554,7 @@ mod tests {
         let classes = [FileClass::Database, FileClass::RollbackJournal, FileClass::Wal, FileClass::Other];
         let standings = [Class::Log, Class::Reserve]
             .into_iter()
-            .flat_map(|class| [false, true].map(|doubted| Standing { class, doubted }));
+            .flat_map(|class| [0, 1, 2, 3].map(|n| Standing { class, whole: n % 2 == 1, doubted: n > 1 }));
         let mut profile = FileProfile::new(0);
         assert_eq!((profile.class(), profile.standing()), (None, Standing::default()));
         for standing in standings {

@@ -13,7 +13,8 @@ pub(crate) mod kin;
 pub(crate) mod samples;
 pub(crate) mod table;
 
-pub use file_profile::{Known, Standing, Wrote, is_judged_at};
+pub(crate) use file_profile::Flushed;
+pub use file_profile::{Known, Standing, Synced, Wrote, is_judged_at};
 pub use hotness::{FEW_WRITES, Hotness};
 pub use samples::{Fate, FileSample};
 pub use table::Profiles;

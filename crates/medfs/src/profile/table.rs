@@ -13,7 +13,7 @@
 //! Locks: each shard's mutex, which is a leaf; no two are held at once.
 
 use super::file_class::FileClass;
-use super::file_profile::{FileProfile, Known, Standing, Wrote};
+use super::file_profile::{FileProfile, Flushed, Known, Standing, Wrote};
 use super::hotness::{Hcluster, Hotness, Point};
 use crate::stats::HotnessStats;
 use medfs_format::Ino;
@@ -75,6 +75,12 @@ impl Profiles {
         self.shard(ino).lock().change(ino, FileProfile::note_fsync);
     }
 
+    /// Notes what an fsync wrote of such a file.
+    pub(crate) fn note_flushed(&self, ino: Ino, flushed: Flushed) {
+        let window = self.window();
+        self.shard(ino).lock().change(ino, |profile| profile.note_flushed(window, flushed));
+    }
+
     /// Notes that such a file becomes shorter.
     pub fn note_truncation(&self, ino: Ino) {
         self.shard(ino).lock().change(ino, FileProfile::note_truncation);
@@ -110,6 +116,13 @@ impl Profiles {
     /// What was judged of a file.
     pub fn standing(&self, ino: Ino) -> Standing {
         self.shard(ino).lock().find(ino).map(FileProfile::standing).unwrap_or_default()
+    }
+
+    /// Whether the pages of a file's next fsync are to be written as a whole: not of one in `tried`.
+    pub(crate) fn is_whole(&self, ino: Ino, tried: u32) -> bool {
+        let shard = self.shard(ino).lock();
+        let profile = shard.find(ino).filter(|profile| profile.standing().whole);
+        profile.is_some_and(|profile| !profile.fsyncs_counted().is_multiple_of(tried))
     }
 
     /// How busy a file is.

@@ -11,7 +11,7 @@
 //! volume was opened: this bounds what BGRes writes.
 //! Locks: none.
 
-use crate::content::cost_model::ReadTimes;
+use crate::content::cost_model::RequestTimes;
 use crate::content::page_io::is_read_along;
 use medfs_format::BlockAddr;
 
@@ -88,14 +88,14 @@ struct Request {
 /// Decides which windows are written again as a whole, and pays for them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RewriteBudget {
-    times: ReadTimes,
+    times: RequestTimes,
     /// Pages that may be written along yet.
     credit: u64,
 }
 
 impl RewriteBudget {
     /// For a device with these times, on a volume where so many pages were restored and written along already.
-    pub(crate) fn new(times: ReadTimes, restored: u64, moved: u64) -> RewriteBudget {
+    pub(crate) fn new(times: RequestTimes, restored: u64, moved: u64) -> RewriteBudget {
         RewriteBudget { times, credit: restored.saturating_mul(MOST_NEIGHBOURS).saturating_sub(moved) }
     }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// A card: 80 us for a request and 10 us for each block of it.
-    const CARD: ReadTimes = ReadTimes { first: 90.0, next: 10.0 };
+    const CARD: RequestTimes = RequestTimes { first: 90.0, next: 10.0 };
 
     /// A window in one piece of which these pages are restored.
     fn window(restored: impl Fn(u64) -> bool) -> Window {
@@ -141,7 +141,7 @@ mod tests {
         (1 << 20..).take(100).collect()
     }
 
-    fn takes(times: ReadTimes, window: &Window) -> bool {
+    fn takes(times: RequestTimes, window: &Window) -> bool {
         RewriteBudget::new(times, 0, 0).take(window, &ahead())
     }
 
@@ -173,7 +173,7 @@ mod tests {
             assert_eq!(w.restored(), restored);
             assert_eq!(takes(CARD, &w), whole, "{restored} of a window");
             // However much a request costs, a page takes no more than so many along.
-            assert_eq!(takes(ReadTimes { first: 1e6, next: 1.0 }, &w), whole, "{restored}, slow to begin");
+            assert_eq!(takes(RequestTimes { first: 1e6, next: 1.0 }, &w), whole, "{restored}, slow to begin");
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn a_device_that_begins_at_once_gains_nothing() {
         let few = window(|index| index % 6 == 0);
         assert!(takes(CARD, &few));
-        assert!(!takes(ReadTimes { first: 10.0, next: 10.0 }, &few));
+        assert!(!takes(RequestTimes { first: 10.0, next: 10.0 }, &few));
     }
 
     #[test]

@@ -184,6 +184,10 @@ fn a_freed_home_waits_for_the_checkpoint() {
         v.checkpoint().expect("checkpoint");
         write(&v, f, 0, &new);
         v.fsync(f, false).expect("fsync");
+        assert_eq!(extents(&v, f), elsewhere, "what lies together stays");
+        truncate(&v, f, 0);
+        write(&v, f, 0, &new);
+        v.fsync(f, false).expect("fsync");
         assert_eq!(extents(&v, f), homes, "they came home");
         assert!(content(&v, f) == new);
         v.close().expect("close");

@@ -2,7 +2,7 @@
 //! volume's own tree.
 
 use crate::common::*;
-use medfs::ars::{ATTRIBUTE, Class, Feature, Judgement, Tree, TreeNode};
+use medfs::ars::{ATTRIBUTE, Class, Feature, Judgement, PlacedBy, Tree, TreeNode};
 use medfs::{Extent, Files, Ino, SetAttr, Volume, XattrMode};
 use medfs_device::{BlockDevice, Cause, Temperature, WriteTag, read_block};
 use medfs_format::superblock::Feature as VolumeFeature;
@@ -173,6 +173,96 @@ fn what_is_no_tree_is_refused_and_passed_by_where_it_is_found() {
     scattered(&v, f, PAGES, 1);
     assert_eq!(judgement(&v, f).class, Class::Reserve, "by the built-in tree");
     v.close().expect("close");
+}
+
+/// Overwrites pages of a file, so many before each fsync: with other noise, or with a few other bytes.
+fn overwritten(v: &Volume, f: Ino, fsyncs: u64, pages: u64, unlike: bool) {
+    let mut random = Random(5);
+    for n in 0..fsyncs {
+        for _ in 0..pages {
+            let index = random.below(PAGES);
+            let (at, bytes) = (index * PAGE as u64, noise(n * 1000 + index + 70_000));
+            match unlike {
+                true => write(v, f, at, &bytes),
+                false => write(v, f, at + 100, &bytes[..30]),
+            }
+        }
+        v.fsync(f, false).expect("fsync");
+    }
+}
+
+#[test]
+fn updates_that_are_like_nothing_are_written_at_home_without_deltas_and_others_as_deltas() {
+    let device = Arc::new(blank_delta(MIB));
+    let v = open_device(&device, &format!("{TREE},in_place=off"));
+    let [(unlike, _), (alike, _)] = ["a.db", "b.db"].map(|name| noisy_file(&v, name, PAGES));
+    overwritten(&v, unlike, 140, 8, true);
+    overwritten(&v, alike, 140, 8, false);
+    let known = [unlike, alike].map(|f| judgement(&v, f));
+    let chosen = known.each_ref().map(|known| (known.placed, known.deltas));
+    assert_eq!(chosen[0], ((Class::Reserve, PlacedBy::Tree), false), "{:?}", known[0]);
+    assert_eq!(chosen[1], ((Class::Log, PlacedBy::Cost), true), "{:?}", known[1]);
+    assert_eq!((known[1].said().0, known[1].reserved.len()), (Class::Reserve, 0));
+    // No base is read, but for each sixteenth fsync, which tries deltas; so the file has them again when they pay.
+    overwritten(&v, unlike, 1920, 8, false);
+    let again = judgement(&v, unlike);
+    assert!(again.deltas, "{again:?}");
+    v.close().expect("close");
+    judge(&device);
+}
+
+/// Bases are read where pages are compared: with deltas, and now and then without.
+#[test]
+fn pages_that_are_written_as_a_whole_are_compared_with_nothing() {
+    let device = Arc::new(blank_delta(MIB));
+    let v = open_device(&device, &format!("{TREE},in_place=off"));
+    let (f, _) = noisy_file(&v, "a.db", PAGES);
+    overwritten(&v, f, 140, 8, true);
+    assert!(!judgement(&v, f).deltas);
+    let wanted = || v.stats().deltas.bases;
+    let before = wanted();
+    overwritten(&v, f, 15, 8, true);
+    assert!(wanted() - before <= 8, "{} bases for 120 pages", wanted() - before);
+    v.close().expect("close");
+}
+
+#[test]
+fn a_file_on_a_small_volume_is_in_no_more_pieces_than_without_reserves() {
+    let [log, reserved] = ["placement=log", TREE].map(|options| {
+        let device = Arc::new(blank(MIB, all_features()));
+        let v = open_device(&device, options);
+        let (f, _) = noisy_file(&v, "a.db", PAGES);
+        v.sync().expect("sync");
+        let nodes = v.stats().written.node;
+        overwritten(&v, f, 200, 3, true);
+        let (nodes, pieces) = (v.stats().written.node - nodes, extents(&v, f));
+        v.close().expect("close");
+        judge(&device);
+        (pieces, nodes)
+    });
+    assert_eq!(reserved, log);
+    assert_eq!(log.0, 1);
+}
+
+/// Where no policy overwrites pages, a reserve does: also what lies together elsewhere.
+#[test]
+fn pages_that_lie_together_are_overwritten_where_they_are() {
+    let device = Arc::new(blank(MIB, all_features()));
+    let v = open_device(&device, &format!("{TREE},in_place=off"));
+    load(&v, &always(Class::Reserve));
+    let first = file(&v, v.root(), "0");
+    write(&v, first, 0, &noise(1));
+    v.fsync(first, false).expect("fsync");
+    let (f, _) = noisy_file(&v, "a.db", PAGES);
+    v.sync().expect("sync");
+    overwritten(&v, f, 40, 3, true);
+    let (before, pieces) = (v.stats().in_place_blocks, extents(&v, f));
+    overwritten(&v, f, 40, 3, true);
+    let again = extents(&v, f);
+    assert!(v.stats().in_place_blocks - before > 60, "{}", v.stats().in_place_blocks - before);
+    assert!(again <= pieces, "{pieces} pieces, then {again}");
+    v.close().expect("close");
+    judge(&device);
 }
 
 /// A file is judged in the middle: of its pages some are in a log and some at home, and some come home.
