@@ -98,6 +98,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "placement",
             "reserve_files",
+            "goal",
             "defragment_budget",
             "reserve_retrain",
             "alloc_mode",
@@ -195,7 +196,7 @@ const COMPANIONS: &[Companion] = &[
     (&["reserve_files", "defragment_budget"], "placement=reserve", |o| {
         o.placement == PlacementPolicy::Reserve
     }),
-    (&["reserve_retrain"], "placement=reserve,reserve_files=tree", |o| {
+    (&["goal", "reserve_retrain"], "placement=reserve,reserve_files=tree", |o| {
         (o.placement, o.reserve_files) == (PlacementPolicy::Reserve, ReserveFiles::Tree)
     }),
 ];

@@ -18,6 +18,8 @@ pub(crate) enum ArsCommand {
     Explain(ExplainArgs),
     /// Store a decision tree on a volume, which uses it from then on
     Load(LoadArgs),
+    /// Show the decision tree that a volume uses
+    Show(ShowArgs),
     /// Train the decision tree of a mounted volume on the files that were written since the mount
     #[command(after_long_help = RETRAIN_HELP)]
     Retrain(RetrainArgs),
@@ -84,6 +86,16 @@ pub(crate) struct LoadArgs {
     /// Image or device that is not mounted, or the directory that a volume is mounted on
     #[arg(value_name = "IMAGE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) target: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// Image or device that is not mounted, or the directory that a volume is mounted on
+    #[arg(value_name = "IMAGE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) target: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

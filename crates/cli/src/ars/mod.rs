@@ -6,7 +6,7 @@ pub(crate) mod args;
 use crate::words::count;
 use crate::{exit, json, progress, stat, target};
 use anyhow::{Context, Result, bail};
-use args::{ArsArgs, ArsCommand, ExplainArgs, LoadArgs, MomentArg, RetrainArgs, TrainArgs};
+use args::{ArsArgs, ArsCommand, ExplainArgs, LoadArgs, MomentArg, RetrainArgs, ShowArgs, TrainArgs};
 use comfy_table::{CellAlignment, Table, presets};
 use medfs::ars::{ATTRIBUTE, Class, Feature, Tree, TreeNode, Values};
 use medfs::{Files, XattrMode};
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &ArsArgs) -> Result<u8> {
         ArsCommand::Train(args) => learn(args),
         ArsCommand::Explain(args) => explain(args),
         ArsCommand::Load(args) => load(args),
+        ArsCommand::Show(args) => show(args),
         ArsCommand::Retrain(args) => retrain(args),
     }
 }
@@ -95,6 +96,11 @@ fn learn(args: &TrainArgs) -> Result<u8> {
     }
     let (of, samples) = (count(files.len() as u64, "file"), count(samples.len() as u64, "sample"));
     outln!("{}: {samples} of {of}, {fragmented} of them should have been reserved\n", args.out.display());
+    let moments = match moment {
+        Moment::Judged => "the moments at which a volume judges a file (--moments=end: the end of each file)",
+        Moment::End => "the end of each file (--moments=judged: the moments at which a volume judges it)",
+    };
+    outln!("Score of trees for files held back, at {moments}:");
     show_score(&score)?;
     show_tree(&tree);
     Ok(exit::SUCCESS)
@@ -144,30 +150,78 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
     outln!("\n{table}");
     let samples: Vec<Sample> =
         files.iter().enumerate().flat_map(|(n, seen)| seen.samples(n, Moment::End)).collect();
-    outln!();
+    outln!(
+        "\nScore of this tree for these files, at the end of each; 'medfs ars train' scores files held back:"
+    );
     show_score(&Score::of(&tree, &samples))?;
     Ok(exit::SUCCESS)
 }
 
 fn load(args: &LoadArgs) -> Result<u8> {
-    let bytes = tree(&args.tree)?.to_bytes();
-    let mounted = std::fs::metadata(&args.target).is_ok_and(|meta| meta.is_dir());
-    if !mounted {
-        target::with_volume(&args.target, |volume| {
+    let tree = tree(&args.tree)?;
+    let bytes = tree.to_bytes();
+    let shown = args.target.display();
+    match mount_point(&args.target)? {
+        None => target::with_volume(&args.target, |volume| {
             Ok(volume.setxattr(volume.root(), ATTRIBUTE, &bytes, XattrMode::Set)?)
-        })?;
-        return Ok(exit::SUCCESS);
+        })?,
+        Some(dir) => rustix::fs::setxattr(&dir, ATTRIBUTE, &bytes, XattrFlags::empty())
+            .map_err(std::io::Error::from)
+            .with_context(|| format!("cannot keep the tree on {shown}"))?,
     }
-    let dir =
-        args.target.canonicalize().with_context(|| format!("cannot access {}", args.target.display()))?;
+    let nodes = count(tree.nodes().len() as u64, "node");
+    outln!("{shown}: has a decision tree of {nodes} now, which placement=reserve,reserve_files=tree uses");
+    Ok(exit::SUCCESS)
+}
+
+/// The directory on which a volume is mounted, where one is named; an image or device otherwise.
+fn mount_point(target: &Path) -> Result<Option<PathBuf>> {
+    if !std::fs::metadata(target).is_ok_and(|meta| meta.is_dir()) {
+        return Ok(None);
+    }
+    let dir = target.canonicalize().with_context(|| format!("cannot access {}", target.display()))?;
     let is_root = medfs_fuse::control::is_medfs(&dir)?
         && medfs_fuse::control::find_mount(&dir)?.is_some_and(|mount| mount.on == dir);
     if !is_root {
-        bail!("{} is not the mount point of a medfs volume", args.target.display());
+        bail!("{} is not the mount point of a medfs volume", target.display());
     }
-    rustix::fs::setxattr(&dir, ATTRIBUTE, &bytes, XattrFlags::empty())
-        .map_err(std::io::Error::from)
-        .with_context(|| format!("cannot keep the tree on {}", args.target.display()))?;
+    Ok(Some(dir))
+}
+
+/// The tree that a volume keeps, if any. What is there and is no tree is an error.
+fn kept_on(target: &Path) -> Result<Option<Tree>> {
+    let found = match mount_point(target)? {
+        None => {
+            let volume = target::open_volume_read_only(target::open_to_read(target)?, target)?;
+            match volume.getxattr(volume.root(), ATTRIBUTE) {
+                Err(medfs::Error::Posix(medfs::Posix::NoAttribute)) => None,
+                found => Some(found?),
+            }
+        }
+        Some(dir) => {
+            let mut bytes = vec![0; TREE_BYTES_MAX as usize];
+            match rustix::fs::getxattr(&dir, ATTRIBUTE, &mut bytes[..]) {
+                Err(rustix::io::Errno::NODATA) => None,
+                len => Some(bytes[..len.map_err(std::io::Error::from)?].to_vec()),
+            }
+        }
+    };
+    let parse = |bytes: Vec<u8>| Tree::parse(&bytes).context("its decision tree cannot be used");
+    found.map(parse).transpose()
+}
+
+fn show(args: &ShowArgs) -> Result<u8> {
+    let shown = args.target.display();
+    let kept = kept_on(&args.target).with_context(|| shown.to_string())?;
+    let (is_own, tree) = (kept.is_some(), kept.unwrap_or_else(medfs::ars::built_in));
+    if args.json {
+        json::print(&json!({ "is_own": is_own, "nodes": nodes_json(&tree) }))?;
+        return Ok(exit::SUCCESS);
+    }
+    let whose =
+        if is_own { "a decision tree of its own" } else { "none of its own: the built-in decision tree" };
+    outln!("{shown}: {whose}\n");
+    show_tree(&tree);
     Ok(exit::SUCCESS)
 }
 

@@ -36,21 +36,26 @@ pub(crate) fn show(path: &Path, as_json: bool) -> Result<()> {
         let label = if n == 0 { "tree" } else { "" };
         outln!("  {label:<11} {} {value}: {than} {threshold}", word(&step["feature"]));
     }
+    show_costs(judged);
     let (said, class) = (word(&judged["said"]), word(&judged["class"]));
     if let Some(kin) = judged["kin"].as_str() {
         outln!("  kin         {kin}: most earlier files of its directory and name pattern");
     }
     let decides = word(&judged["placed_by"]);
-    let asked = if decides == "tree" { "" } else { ", but is not asked" };
+    let asked = if matches!(&*decides, "tree" | "cost") { "" } else { ", but is not asked" };
     outln!("  tree says   {said}, {}% sure{asked}", judged["confidence"]);
     let why = match decides.as_str() {
         "pin" => ", as the file is pinned",
+        "cost" => ", as a reserve does not pay",
         "kin" => ", as its kin does: the tree is asked from its 16th write on",
         "options" => ", as the mount options say for all files",
         _ if said != class => ", until two judgements in a row say otherwise",
         _ => "",
     };
-    outln!("  pages go    to {class}{why}");
+    let mut costs = judged["costs"].as_array().into_iter().flatten();
+    let may_be_deltas = costs.any(|cost| cost["class"] == "delta");
+    let whole = if may_be_deltas && judged["deltas"] == false { ", as a whole" } else { "" };
+    outln!("  pages go    to {class}{why}{whole}");
     let windows = judged["reserved_windows"].as_array().map_or(0, Vec::len) as u64;
     match (class.as_str(), windows) {
         ("reserve", 0) => {
@@ -59,4 +64,18 @@ pub(crate) fn show(path: &Path, as_json: bool) -> Result<()> {
         _ => outln!("  reserved    {}", count(windows, "section")),
     }
     Ok(())
+}
+
+/// What an fsync of the file costs in each way in which its pages can be kept.
+fn show_costs(judged: &Value) {
+    for (n, cost) in judged["costs"].as_array().into_iter().flatten().enumerate() {
+        let number = |name: &str| cost[name].as_f64().unwrap_or(0.0);
+        let label = if n == 0 { "an fsync" } else { "" };
+        let (blocks, micros, pieces) = (number("blocks"), number("micros"), number("pieces"));
+        let class = cost["class"].as_str().unwrap_or("?");
+        outln!("  {label:<11} {class:<14} {blocks:.1} blocks, {micros:.0} us, {pieces:.1} new pieces");
+    }
+    if let Some(goal) = judged["goal"].as_str() {
+        outln!("  {:<11} goal={goal} decides", "");
+    }
 }

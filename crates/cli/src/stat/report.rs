@@ -80,6 +80,14 @@ impl<'a> Report<'a> {
         all.is_some_and(|all| all.iter().any(|in_force| in_force.as_str() == Some(option)))
     }
 
+    /// The value of a mount option that is in force.
+    fn option(&self, name: &str) -> Option<String> {
+        let all = at(self.stats, "options").as_array()?;
+        let mut values =
+            all.iter().filter_map(|option| option.as_str()?.strip_prefix(name)?.strip_prefix('='));
+        values.next().map(str::to_owned)
+    }
+
     /// What the owner of a card wants to know.
     fn summary(&mut self, derived: &Derived) {
         if let Some(failure) = at(self.stats, "failure").as_str() {
@@ -144,7 +152,12 @@ impl<'a> Report<'a> {
         self.count("checkpoints", "checkpoints", "");
         self.count("sections cleaned", "gc_sections", "");
         self.count("  for want of space", "gc_foreground", "while a write waited");
-        self.some("pages brought home", "brought_home", "of reserved files, in idle time");
+        if self.has_option("placement=reserve") {
+            let budget = self.option("defragment_budget").and_then(|bytes| size::parse(&bytes).ok());
+            let budget = size::show(budget.unwrap_or_default());
+            let note = format!("of reserved files, in idle time: at most {budget} a day");
+            self.count("pages brought home", "brought_home", &note);
+        }
     }
 
     /// What a power cut would take now.

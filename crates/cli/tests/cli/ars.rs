@@ -49,7 +49,13 @@ fn a_tree_is_learned_shown_and_kept_on_a_volume() {
     assert_eq!(learned["score"]["accuracy"], 1.0, "{learned}");
     assert!(learned["score"]["accuracy_of_reserving_nothing"].as_f64() < Some(0.9), "{learned}");
 
+    let trained = output(&["ars", "train", "--force", "--size", "1G", "-o"], &[&tree, &trace]);
+    assert!(
+        trained.contains("for files held back, at the moments at which a volume judges a file"),
+        "{trained}"
+    );
     let text = output(&["ars", "explain", "--size", "1G"], &[&tree, &trace]);
+    assert!(text.contains("for these files, at the end of each"), "{text}");
     assert!(text.contains("<=") && text.contains("yes: log, 100% sure"), "{text}");
     let row =
         text.lines().find(|line| line.trim_start().starts_with("27.bin")).unwrap_or_else(|| panic!("{text}"));
@@ -60,7 +66,17 @@ fn a_tree_is_learned_shown_and_kept_on_a_volume() {
     assert_eq!(explained["nodes"], learned["nodes"]);
 
     let image = s.image();
-    medfs().args(["ars", "load"]).args([&tree, &image]).assert().success();
+    let shown = |flags: &[&str]| output(&[&["ars", "show"], flags].concat(), &[&image]);
+    assert!(
+        shown(&[]).contains(": none of its own: the built-in decision tree\n\nfsyncs <= 7?"),
+        "{}",
+        shown(&[])
+    );
+    let loaded = output(&["ars", "load"], &[&tree, &image]);
+    assert!(loaded.contains("has a decision tree of 3 nodes now"), "{loaded}");
+    assert!(shown(&[]).contains(": a decision tree of its own\n\n"), "{}", shown(&[]));
+    let json: Value = serde_json::from_str(&shown(&["--json"])).unwrap();
+    assert_eq!((&json["is_own"], &json["nodes"]), (&true.into(), &learned["nodes"]), "{json}");
     let kept = fs::read(&tree).unwrap();
     assert!(
         fs::read(&image).unwrap().windows(kept.len()).any(|bytes| bytes == kept),
@@ -132,6 +148,8 @@ fn a_file_of_a_mount_is_explained() {
     File::open(&few).unwrap().sync_all().unwrap();
     let kin = output(&["ars", "explain"], &[&few]);
     let root = output(&["stat", "--file"], &[&dir]);
+    let budget = output(&["stat"], &[&dir]);
+    let shown = output(&["ars", "show"], &[&dir]);
     drop(file);
     medfs().arg("umount").arg(&dir).assert().success();
     // For all files: what the tree says decides nothing.
@@ -163,7 +181,18 @@ fn a_file_of_a_mount_is_explained() {
     assert_eq!(judged["features"]["writes"], 256, "{stat}");
     assert!(judged["path"].as_array().unwrap().len() > 1, "{stat}");
     assert!(stat["extents"].as_u64() < Some(140), "the last three quarters are at home: {stat}");
+    assert!(budget.contains("in idle time: at most 64 MiB a day"), "{budget}");
+    assert!(shown.contains("mnt: none of its own: the built-in decision tree"), "{shown}");
+    let costs: Vec<&str> =
+        judged["costs"].as_array().unwrap().iter().map(|cost| cost["class"].as_str().unwrap()).collect();
+    assert_eq!(
+        (costs, &judged["goal"], &judged["deltas"]),
+        (vec!["log", "reserve"], &"wear".into(), &false.into())
+    );
     for line in [
+        "an fsync    log            2.0 blocks,",
+        "reserve        2.0 blocks,",
+        "goal=wear decides",
         "256 pages in",
         "writes 256",
         "tree says   reserve",

@@ -57,8 +57,8 @@ fn commands_of_other_tools_are_named_here() {
         assert_eq!(error(2, medfs().args(["help", word])), expected);
     }
     // Below a command the parser lists the commands of that one.
-    let text = error(2, medfs().args(["ars", "show"]));
-    assert_eq!(text, "medfs ars: unknown command 'show': 'medfs ars --help' lists all\n");
+    let text = error(2, medfs().args(["ars", "list"]));
+    assert_eq!(text, "medfs ars: unknown command 'list': 'medfs ars --help' lists all\n");
     // No command of the program itself: the watchdog is a name of it.
     error(2, medfs().args(["watchdog", "1"]));
 }
