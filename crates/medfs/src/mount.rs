@@ -224,7 +224,8 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Sur
 /// log would be replayed over, and leave the checkpoint in force: where pages are overwritten in their places.
 fn leaves_no_trace(commit: &Commit) -> bool {
     let is_unmounted = commit.cp.lock().header.flags().contains(CpFlags::UMOUNT);
-    let overwrites = commit.opts.in_place.is_some_and(|policies| !policies.is_empty());
+    let overwrites = commit.opts.in_place.is_some_and(|policies| !policies.is_empty())
+        || commit.opts.placement == PlacementPolicy::Reserve;
     !is_unmounted && overwrites && commit.opts.durability == DurabilityMode::Posix && !commit.is_read_only()
 }
 

@@ -108,12 +108,14 @@ impl UpkeepTask for RecordCompaction {
     }
 }
 
-/// Commits what has waited for as long as the option `commit` allows, or the durability.
+/// Commits what has waited for as long as the option `commit` allows, or the durability. Records in NVRAM that hold all
+/// of it are durable already.
 struct CommitTimer;
 
 impl UpkeepTask for CommitTimer {
     fn is_due(&self, on: &Commit, now: Duration) -> bool {
-        let since = now.saturating_sub(*on.last_checkpoint_at.lock());
+        let held_at = on.ways.nvram.as_ref().map_or(Duration::ZERO, |nvram| nvram.all_held_at());
+        let since = now.saturating_sub(held_at.max(*on.last_checkpoint_at.lock()));
         on.has_changes_to_commit() && (since >= on.opts.commit_interval || on.is_due(now))
     }
 
@@ -123,6 +125,9 @@ impl UpkeepTask for CommitTimer {
             if !on.is_due(on.clock.monotonic()) {
                 return Ok(ControlFlow::Break(()));
             }
+        }
+        if !on.is_due(on.clock.monotonic()) && on.records_hold_all()? {
+            return Ok(ControlFlow::Continue(()));
         }
         CheckpointSink.sync(on)?;
         Ok(ControlFlow::Break(()))

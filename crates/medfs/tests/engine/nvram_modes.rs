@@ -127,6 +127,39 @@ fn what_nobody_synced_is_recorded_every_few_seconds() {
     }
 }
 
+/// `commit=` makes durable what nobody synced. Where records hold all there is, no checkpoint does it: that comes when the
+/// oldest record is five minutes old. A name that went takes one.
+#[test]
+fn where_records_hold_all_the_commit_interval_takes_no_checkpoint() {
+    for (options, name_goes) in [("", false), ("delta=off", false), ("", true), ("nvram_mode=ordered", false)]
+    {
+        let Mounted { v, device, memory, clock, f, mut expected } = with_file(options);
+        file(&v, v.root(), "goes");
+        v.sync().expect("sync");
+        let before = stats(&v).emptied;
+        for second in 0..290usize {
+            patch(&v, f, &mut expected, second * 97 % (3 * PAGE), &[second as u8; 20]);
+            v.fsync(f, true).expect("fsync");
+            if second == 70 && name_goes {
+                v.unlink(v.root(), b"goes").expect("gone");
+            }
+            clock.advance(Duration::from_secs(1));
+            v.background().expect("background");
+        }
+        let emptied = stats(&v).emptied - before;
+        assert_eq!(emptied > 0, name_goes || options == "nvram_mode=ordered", "{options}: {emptied}");
+        assert!(found(&device, &memory) == expected, "{options}");
+        let (device, memory) = crashed(&device, &memory);
+        let again = opened(&device, &memory, "").expect("opens");
+        assert_eq!(at(&again, "goes").is_none(), name_goes, "{options}");
+        for _ in 0..12 {
+            clock.advance(Duration::from_secs(1));
+            v.background().expect("background");
+        }
+        assert!(stats(&v).emptied > before, "{options}: a record is five minutes old");
+    }
+}
+
 #[test]
 fn the_most_written_line_is_one_of_the_ring_or_of_the_metadata() {
     let Mounted { v, f, mut expected, .. } = with_file("nvram_threshold=50");

@@ -120,6 +120,11 @@ impl NvramJournal {
         self.ring.unsynced_recorded(now);
     }
 
+    /// When records held all that waits, as far as is known.
+    pub(crate) fn all_held_at(&self) -> Duration {
+        self.ring.all_held_at()
+    }
+
     fn records(&self) -> u64 {
         self.ring.stats().records
     }

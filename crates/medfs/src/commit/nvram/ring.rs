@@ -70,6 +70,8 @@ struct State {
     to_leave: bool,
     /// When changes that nobody synced were last recorded.
     unsynced_at: Duration,
+    /// When records came to hold all that waits, where that was asked last.
+    all_held_at: Duration,
     /// When the timer last looked at the ring, and the bytes of all records then.
     looked: (Duration, u64),
     /// How often the ring began anew.
@@ -151,6 +153,7 @@ impl Ring {
             oldest: None,
             to_leave: false,
             unsynced_at: Duration::ZERO,
+            all_held_at: Duration::ZERO,
             looked: (Duration::ZERO, 0),
             turns: 0,
             stats,
@@ -399,6 +402,16 @@ impl Ring {
     /// They are, now.
     pub(super) fn unsynced_recorded(&self, now: Duration) {
         self.state.lock().unsynced_at = now;
+    }
+
+    /// When records held all that waits, as far as is known.
+    pub(super) fn all_held_at(&self) -> Duration {
+        self.state.lock().all_held_at
+    }
+
+    /// They do, now.
+    pub(super) fn all_is_held(&self, now: Duration) {
+        self.state.lock().all_held_at = now;
     }
 
     /// Counts a record of them.

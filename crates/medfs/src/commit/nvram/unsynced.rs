@@ -1,5 +1,5 @@
 //! Records of what nobody synced: every `nvram_commit`, where records can hold it without a block being written. What
-//! they cannot hold waits for the next checkpoint, as without NVRAM.
+//! they cannot hold waits for the next checkpoint, as without NVRAM. Where they hold all, the option `commit` needs none.
 //!
 //! Locks: called with none held.
 
@@ -9,7 +9,7 @@ use crate::commit::change_set::{ChangeSet, Naming, Request};
 use crate::commit::recoverable_names::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::Result;
-use crate::map::inode::Inode;
+use crate::map::inode::{Inode, Scope};
 use medfs_format::Ino;
 use medfs_format::node::FileKind;
 use medfs_store::Dirty;
@@ -31,11 +31,40 @@ impl Commit {
     pub(crate) fn record_unsynced(&self) -> Result<()> {
         let Some(nvram) = &self.ways.nvram else { return Ok(()) };
         nvram.unsynced_recorded(self.clock.monotonic());
-        let due = self
-            .nodes
-            .inodes_due(Dirty::Full)
-            .into_iter()
-            .chain(self.inodes.dirty().into_iter().map(|i| i.ino));
+        self.record_due(nvram, Dirty::Full)
+    }
+
+    /// Where the commit interval has passed: records what a checkpoint would make durable, and tells whether records then
+    /// hold all of it. What changed of a directory they do not.
+    pub(crate) fn records_hold_all(&self) -> Result<bool> {
+        let now = self.clock.monotonic();
+        let Some(nvram) = self.ways.nvram.as_ref().filter(|_| self.since.in_nvram.any()) else {
+            return Ok(false);
+        };
+        if self.ways.scope() == Scope::Volume || !nvram.unsynced_are_due(now, Duration::ZERO) {
+            return Ok(false);
+        }
+        self.record_due(nvram, Dirty::Tick)?;
+        let epoch = self.since.in_nvram.epoch();
+        let is_held = |file: &Arc<Inode>| {
+            let state = file.lock.read();
+            let touched = state.pages.touched(epoch);
+            file.kind() == FileKind::Regular
+                && touched.is_some_and(|touched| touched.iter().all(|&page| !state.pages.is_dirty(page)))
+        };
+        let all = self.since.moved_names.lock().is_empty()
+            && !self.nodes.any_to_commit()
+            && self.inodes.dirty().iter().all(is_held);
+        if all {
+            nvram.ring.all_is_held(now);
+        }
+        Ok(all)
+    }
+
+    /// Records changes of regular files whose inodes are due with at least this mark, or whose pages are dirty.
+    fn record_due(&self, nvram: &NvramJournal, least: Dirty) -> Result<()> {
+        let due =
+            self.nodes.inodes_due(least).into_iter().chain(self.inodes.dirty().into_iter().map(|i| i.ino));
         let due: BTreeSet<Ino> = due.collect();
         // The list of what files need of each other is no user's file, and is made anew where it is missing.
         let wanted =
