@@ -126,7 +126,8 @@ impl UpkeepTask for CommitTimer {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if !on.is_due(on.clock.monotonic()) && on.records_hold_all()? {
+        let now = on.clock.monotonic();
+        if on.ways.nvram.as_ref().is_some_and(|nvram| !nvram.is_due(now)) && on.records_hold_all()? {
             return Ok(ControlFlow::Continue(()));
         }
         CheckpointSink.sync(on)?;

@@ -1,5 +1,6 @@
 //! Records of what nobody synced: every `nvram_commit`, where records can hold it without a block being written. What
-//! they cannot hold waits for the next checkpoint, as without NVRAM. Where they hold all, the option `commit` needs none.
+//! they cannot hold waits for the next checkpoint, as without NVRAM. Where they hold all, the option `commit` needs
+//! none.
 //!
 //! Locks: called with none held.
 
@@ -34,8 +35,8 @@ impl Commit {
         self.record_due(nvram, Dirty::Full)
     }
 
-    /// Where the commit interval has passed: records what a checkpoint would make durable, and tells whether records then
-    /// hold all of it. What changed of a directory they do not.
+    /// Where the commit interval has passed: records what a checkpoint would make durable, and tells whether records
+    /// then hold all of it. What changed of a directory they do not.
     pub(crate) fn records_hold_all(&self) -> Result<bool> {
         let now = self.clock.monotonic();
         let Some(nvram) = self.ways.nvram.as_ref().filter(|_| self.since.in_nvram.any()) else {
