@@ -493,7 +493,7 @@ mod tests {
             apps: Some(vec![an_app("/data/data/mail")]),
             survivor: Some(SurvivorStats::default()),
             nvram: Some(NvramStats::default()),
-            options: vec!["delta=full".into(), "compress=fpc".into()],
+            options: vec!["delta=full".into(), "compress=fpc".into(), "placement=reserve".into()],
             ..Stats::default()
         };
         let mut stats = serde_json::to_value(all).expect("plain data");
