@@ -7,6 +7,7 @@
 //! Locks: the inode's, exclusive where pages leave or come back.
 
 use crate::content::Content;
+use crate::content::page_io::{read_bases, requests};
 use crate::error::Result;
 use crate::map::away::Away;
 use crate::map::inode::{Inode, InodeState};
@@ -14,11 +15,14 @@ use crate::map::node_tree::Slot;
 use medfs_codec::page_checksum;
 use medfs_format::nvram::{PartOf, RawPart};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure, is_block};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// Most bytes that are kept of a page: one of which more would have to be stays.
 const MOST_KEPT: usize = BLOCK_SIZE / 4;
+/// Pages whose blocks are read together.
+pub(crate) const AHEAD: usize = 256;
 
 /// What becomes of pages that leave.
 pub(crate) struct AwayPages<'a>(pub(crate) &'a Content);
@@ -44,6 +48,26 @@ impl AwayPages<'_> {
         self.counted(inode.ino, state, |pages| pages.come_back(index, page.clone()));
         self.since.in_nvram.came_back(inode.ino, index, &page);
         Ok(Some(page))
+    }
+
+    /// Brings some dirty pages back, with few requests for what they start from. One that cannot be made stays away.
+    pub(super) fn bring_all_back(&self, inode: &Inode, state: &mut InodeState, indices: &[u64]) {
+        for some in indices.chunks(AHEAD) {
+            let kept = some.iter().filter_map(|&index| state.pages.away(index));
+            self.read_ahead(kept.flat_map(|away| away.start.iter()));
+            some.iter().for_each(|&index| drop(self.bring_back(inode, state, index)));
+        }
+    }
+
+    /// Reads the blocks of parts that are wanted next. What cannot be read is met again.
+    pub(crate) fn read_ahead<'p>(&self, parts: impl Iterator<Item = &'p RawPart>) {
+        let block = |part: &RawPart| if let PartOf::Block(addr) = part.of() { Some(addr) } else { None };
+        let wanted: BTreeSet<BlockAddr> = parts.filter_map(block).filter(|&addr| is_block(addr)).collect();
+        let missing = wanted.into_iter().filter(|&addr| self.base_cache.get(addr).is_none());
+        let missing: Vec<(BlockAddr, u64)> = missing.map(|addr| (addr, 0)).collect();
+        for near in requests(&missing) {
+            read_bases(self, near, |_, _| {});
+        }
     }
 
     /// The same of a page that stays where it is.

@@ -327,6 +327,24 @@ impl Content {
     }
 }
 
+/// Reads bases that one of [`requests`] has, and remembers them; `each` gets them with their pages. None where they
+/// cannot be read.
+pub(crate) fn read_bases(
+    content: &Content,
+    near: &[(BlockAddr, u64)],
+    mut each: impl FnMut(u64, Arc<Block>),
+) {
+    let cache = &content.base_cache;
+    let reading = cache.begin_reading(near.iter().map(|&(addr, _)| addr));
+    let Ok(read) = content.read_near(near) else { return };
+    Counters::add(&cache.read, near.len() as u64);
+    for &(addr, index) in near {
+        let base = Arc::new(read[(addr - near[0].0) as usize].clone());
+        reading.remember(addr, &base);
+        each(index, base);
+    }
+}
+
 /// The part of `buf`, which starts at `offset` of the file, that is `run` whole pages from `index` on; `None`
 /// where it does not hold them all, or not aligned as direct I/O wants it.
 fn whole_pages(buf: &mut [u8], offset: u64, index: u64, run: usize) -> Option<&mut [Block]> {

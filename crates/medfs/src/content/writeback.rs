@@ -7,6 +7,7 @@
 //! during I/O.
 
 use crate::content::Content;
+use crate::content::away::AwayPages;
 use crate::content::block_writer::{BlockWriter, temperature};
 use crate::content::page_plan::{Placed, Placing};
 use crate::content::placement::{Batch, PageRef, Purpose};
@@ -67,6 +68,9 @@ impl Content {
         purpose: Purpose,
         sources: &dyn Sources,
     ) -> Placing {
+        if state.pages.away_len() > 0 {
+            AwayPages(self).bring_all_back(inode, state, indices);
+        }
         let is_fsync = matches!(purpose, Purpose::Fsync { .. });
         let counted = is_fsync && !indices.is_empty() && self.placement.counts();
         let tried = counted

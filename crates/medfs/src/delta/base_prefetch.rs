@@ -7,12 +7,11 @@
 //! Locks: the inode's, exclusive.
 
 use super::layer::DeltaPages;
-use crate::content::page_io::requests;
+use crate::content::page_io::{read_bases, requests};
 use crate::content::page_plan::Decide;
 use crate::map::inode::Inode;
 use crate::map::node_tree::Slot;
-use crate::stats::Counters;
-use medfs_format::{Block, BlockAddr, NULL_ADDR, is_block};
+use medfs_format::{Block, NULL_ADDR, is_block};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -43,7 +42,9 @@ impl DeltaPages<'_> {
             }
         }
         wanted.sort_unstable();
-        requests(&wanted).for_each(|near| self.gather_near(near, &mut gathered));
+        for near in requests(&wanted) {
+            read_bases(self, near, |index, base| drop(gathered.insert(index, base)));
+        }
         gathered
     }
 
@@ -56,16 +57,5 @@ impl DeltaPages<'_> {
             && self.deltas.alone.is_none()
             && self.makes_records(inode)
             && !repeats()
-    }
-
-    fn gather_near(&self, near: &[(BlockAddr, u64)], gathered: &mut HashMap<u64, Arc<Block>>) {
-        let reading = self.base_cache.begin_reading(near.iter().map(|&(addr, _)| addr));
-        let Ok(read) = self.read_near(near) else { return };
-        Counters::add(&self.base_cache.read, near.len() as u64);
-        for &(addr, index) in near {
-            let base = Arc::new(read[(addr - near[0].0) as usize].clone());
-            reading.remember(addr, &base);
-            gathered.insert(index, base);
-        }
     }
 }

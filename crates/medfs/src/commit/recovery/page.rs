@@ -10,7 +10,7 @@
 
 use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
-use crate::content::away::AwayPages;
+use crate::content::away::{AHEAD, AwayPages};
 use crate::error::Error;
 use crate::map::away::Away;
 use crate::map::inode::Inode;
@@ -46,6 +46,8 @@ pub(super) struct Journaled {
     bases: HashSet<BlockAddr>,
     /// Pages that memory has as a whole, in the order in which they came to be.
     whole: VecDeque<(Ino, u32)>,
+    /// How many changes of pages were taken up.
+    taken: usize,
 }
 
 impl Journaled {
@@ -81,17 +83,38 @@ impl Start {
 }
 
 impl Replay<'_> {
+    /// Reads what the next pages of records start from, where they are not read yet.
+    fn read_ahead(&self) {
+        let next = self.chain.pages.get(self.pages.taken..).unwrap_or_default();
+        let mut parts: Vec<RawPart> = Vec::new();
+        for change in &next[..next.len().min(AHEAD)] {
+            match &change.what {
+                PageContent::Delta(Start::Block(addr), _) => parts.push(RawPart::whole(*addr)),
+                PageContent::Delta(Start::Parts(more), _) => parts.extend(more),
+                PageContent::Revoked(_) => {}
+            }
+        }
+        AwayPages(self.tree).read_ahead(parts.iter());
+    }
+
     /// Takes up what the next record says of a page.
     pub(super) fn take_page(&mut self, change: &PageChange) {
+        if self.pages.taken.is_multiple_of(AHEAD) {
+            self.read_ahead();
+        }
+        self.pages.taken += 1;
         match &change.what {
             PageContent::Delta(start, entry) => {
-                let page = self.make_page(change, start, entry).map(Kept::Whole);
-                let version = page.map(|page| Made { page, start: self.parts_of(change.ino, start) });
+                let page = self.make_page(change, start, entry);
+                let version = page.map(|page| self.made(change.ino, start, entry, page));
                 self.pages.bases.extend(start.blocks());
+                let is_whole = matches!(&version, Ok(Made { page: Kept::Whole(_), .. }));
                 self.pages.files.entry(change.ino).or_default().insert(change.index, version);
-                self.pages.whole.push_back((change.ino, change.index));
-                if self.pages.whole.len() > self.tree.pages.capacity() / 2 {
-                    self.let_first_leave();
+                if is_whole {
+                    self.pages.whole.push_back((change.ino, change.index));
+                    if self.pages.whole.len() > self.most_whole() {
+                        self.let_first_leave();
+                    }
                 }
             }
             PageContent::Revoked(count) => {
@@ -100,6 +123,30 @@ impl Replay<'_> {
                 pages.retain(|index, _| !(change.index..behind).contains(index));
             }
         }
+    }
+
+    /// A page, as memory has room for it: where there is none, and it starts from blocks alone, as its record has it.
+    fn made(&self, ino: Ino, start: &Start, entry: &Entry, page: Arc<Block>) -> Made {
+        let parts = self.parts_of(ino, start);
+        let of_blocks = match start {
+            Start::Block(_) => true,
+            Start::Parts(parts) => parts.iter().all(|part| matches!(part.of(), PartOf::Block(_))),
+        };
+        let page = match of_blocks && self.pages.whole.len() >= self.most_whole() {
+            true => Kept::Away(Away {
+                start: parts.clone().into(),
+                codec: entry.codec,
+                checksum: entry.checksum,
+                delta: self.records.bytes(entry.delta.clone()).into(),
+            }),
+            false => Kept::Whole(page),
+        };
+        Made { page, start: parts }
+    }
+
+    /// Pages of records that memory keeps as a whole.
+    fn most_whole(&self) -> usize {
+        self.tree.pages.capacity() / 2
     }
 
     /// Of the pages that are in memory as a whole, lets go the one that was made first.
@@ -157,9 +204,8 @@ impl Replay<'_> {
 
     /// What a page's delta starts from.
     fn read_start(&self, ino: Ino, start: &Start) -> Result<Arc<Block>> {
-        let io = &self.tree.io;
         let parts = match start {
-            Start::Block(addr) if is_block(*addr) => return Ok(io.read(*addr)?.into()),
+            Start::Block(addr) if is_block(*addr) => return self.tree.base(*addr),
             Start::Block(_) => return Ok(Arc::new(Block::ZERO)),
             Start::Parts(parts) => parts,
         };
@@ -167,7 +213,7 @@ impl Replay<'_> {
         for part in parts {
             let (from, to) = part.ranges().expect("checked when the record was read");
             match part.of() {
-                PartOf::Block(addr) => made.0[to].copy_from_slice(&io.read(addr)?.0[from]),
+                PartOf::Block(addr) => made.0[to].copy_from_slice(&self.tree.base(addr)?.0[from]),
                 PartOf::Page(index) => made.0[to].copy_from_slice(&self.older(ino, index)?.0[from]),
             }
         }
