@@ -123,6 +123,12 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
         nothing_left(tree);
         return Ok(());
     }
+    if let Err(error) = tree.place_aways() {
+        if !tree.is_damage(&error) {
+            tree.io.stop_writing(&format!("a checkpoint failed: {error}"));
+        }
+        return Err(error);
+    }
     tree.above.checkpointing();
     let result = write_content(tree).and_then(|()| write_pack(tree, &mut cp, unmount));
     match &result {

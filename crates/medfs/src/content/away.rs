@@ -70,7 +70,17 @@ impl AwayPages<'_> {
         }
     }
 
-    /// The same of a page that stays where it is.
+    /// A page cannot be made any more: its file is as the volume has it there.
+    pub(crate) fn give_up(&self, inode: &Inode, state: &mut InodeState, index: u64) {
+        self.counted(inode.ino, state, |pages| pages.clean(index));
+        self.since.in_nvram.left(inode.ino, index);
+        if !state.pages.any_dirty() {
+            state.with_checkpoint = false;
+            self.inodes.set_clean(inode.ino);
+        }
+    }
+
+    /// A dirty page, which stays where it is.
     pub(super) fn page_as_is(
         &self,
         inode: &Inode,
@@ -116,11 +126,11 @@ impl AwayPages<'_> {
         Ok(start.into())
     }
 
-    /// A page as what it differs by from parts of blocks, where that is little.
-    pub(crate) fn keep(&self, parts: &[RawPart], page: &Block) -> Result<Option<Away>> {
+    /// A page as what it differs by from parts of blocks, where that takes at most so many bytes.
+    pub(crate) fn keep(&self, parts: &[RawPart], page: &Block, most: usize) -> Result<Option<Away>> {
         let start = self.start_of(parts)?;
         let away = self.codecs.with(|codecs| {
-            let delta = codecs.delta(&start.0, &page.0, MOST_KEPT)?;
+            let delta = codecs.delta(&start.0, &page.0, most)?;
             Some(Away {
                 start: parts.into(),
                 codec: delta.tag as u8,
@@ -149,7 +159,7 @@ impl AwayPages<'_> {
             let start = slot.as_ref().and_then(|slot| self.start_at(slot.addr()));
             near = slot;
             let Some(start) = start else { continue };
-            let Some(away) = self.keep(start.as_slice(), &version)? else { continue };
+            let Some(away) = self.keep(start.as_slice(), &version, MOST_KEPT)? else { continue };
             drop(version);
             self.counted(inode.ino, state, |pages| pages.leave(index, away));
             self.since.in_nvram.left(inode.ino, index);

@@ -151,18 +151,40 @@ impl FileOps {
                 written,
             )?;
         }
-        if self.pages.away() > 0 { self.bring_back_all() } else { Ok(()) }
+        Ok(())
     }
 
-    /// Pages that are still away could not be written. They come back: the checkpoint makes the records void that kept
-    /// the blocks which they start from.
-    fn bring_back_all(&self) -> Result<()> {
+    /// For a checkpoint, before anything of it is written: places pages that are away, or brings them back, as the
+    /// checkpoint makes the records void that have them. Where the block of one cannot be read it fails: the next time
+    /// that may be possible. After some failures in a row such a page is given up.
+    pub(crate) fn place_aways(&self) -> Result<()> {
+        if self.pages.away() == 0 {
+            return Ok(());
+        }
         for inode in self.inodes.dirty() {
-            let mut state = inode.lock.write();
-            let away: Vec<u64> = state.pages.away_pages().collect();
-            for index in away {
-                let back = AwayPages(self).bring_back(&inode, &mut state, index);
-                self.pass_by("a page is lost, as its block cannot be read", inode.ino, back)?;
+            if inode.lock.read().pages.away_len() > 0 {
+                let written = self.write_unblocked_for_checkpoint(&inode);
+                self.pass_by(
+                    "a checkpoint leaves out pages of a file that cannot be written",
+                    inode.ino,
+                    written,
+                )?;
+                self.bring_rest_back(&inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_rest_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut state = inode.lock.write();
+        let away: Vec<u64> = state.pages.away_pages().collect();
+        for index in away {
+            match AwayPages(self).bring_back(inode, &mut state, index) {
+                Err(error) if self.is_damage(&error) && self.since.in_nvram.is_refused_again() => {
+                    self.note_damage("a page is lost, as its block cannot be read", inode.ino, &error);
+                    AwayPages(self).give_up(inode, &mut state, index);
+                }
+                back => drop(back?),
             }
         }
         Ok(())

@@ -10,7 +10,10 @@ use medfs_format::{Block, BlockAddr, Ino};
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Checkpoints in a row that fail, as a page that is away cannot be read, before such pages are given up.
+const MOST_REFUSED: u32 = 3;
 
 /// Pages of a file that records hold.
 pub(crate) type Pages = BTreeMap<u64, Option<Arc<Block>>>;
@@ -24,6 +27,8 @@ pub(crate) struct InNvram {
     epoch: AtomicU64,
     /// Number of the next record.
     next: AtomicU64,
+    /// Checkpoints in a row that were not made, as a page that is away could not be read.
+    refused: AtomicU32,
     bases: Mutex<HashSet<BlockAddr>>,
     files: Mutex<Files>,
 }
@@ -139,9 +144,15 @@ impl InNvram {
         }
     }
 
+    /// A checkpoint finds a page that is away and cannot be read. Whether enough did before.
+    pub(crate) fn is_refused_again(&self) -> bool {
+        self.refused.fetch_add(1, Ordering::AcqRel) >= MOST_REFUSED
+    }
+
     /// A checkpoint made all records void.
     pub(super) fn committed(&self) {
         self.any.store(false, Ordering::Release);
+        self.refused.store(0, Ordering::Release);
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.bases.lock().clear();
         *self.files.lock() = Files::default();

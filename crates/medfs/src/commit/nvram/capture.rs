@@ -134,6 +134,8 @@ pub(super) fn is_eligible(on: &Recorder<'_>, file: &StagedFile<'_>) -> bool {
         && !on.tree.is_compressed(file.inode)
         // Its blocks do not move, and those of a record's pages are not overwritten.
         && !file.inode.is_pinned()
+        // Power loss takes a file without a name, and a checkpoint may have listed it: no record is to look for it.
+        && file.inode.nlink() > 0
         && in_the_way(on.tree, file).is_none()
 }
 

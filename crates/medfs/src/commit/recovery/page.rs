@@ -17,9 +17,14 @@ use crate::map::inode::Inode;
 use crate::tree::name_journal::recorded_name;
 use medfs_format::node::Inline;
 use medfs_format::nvram::{MAX_PARTS, PartOf, RawPart};
-use medfs_format::{Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block};
+use medfs_format::{
+    BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NEW_ADDR, NULL_ADDR, Structure, is_block,
+};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+
+/// Most bytes that are kept of a page of which memory has no room for more.
+const MOST_KEPT: usize = BLOCK_SIZE / 4 * 3;
 
 /// A page as the last record has it, or why it cannot be made.
 type Version = Result<Made>;
@@ -155,7 +160,7 @@ impl Replay<'_> {
         let version = self.pages.files.get_mut(&ino).and_then(|pages| pages.get_mut(&index));
         let Some(Ok(Made { page, start })) = version else { return };
         if let Kept::Whole(whole) = page
-            && let Ok(Some(away)) = AwayPages(self.tree).keep(start, whole)
+            && let Ok(Some(away)) = AwayPages(self.tree).keep(start, whole, MOST_KEPT)
         {
             *page = Kept::Away(away);
         }
