@@ -124,7 +124,7 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
         return Ok(());
     }
     if let Err(error) = tree.place_aways() {
-        if !tree.is_damage(&error) {
+        if !tree.is_damage(&error) && !matches!(error, Error::NoSpace) {
             tree.io.stop_writing(&format!("a checkpoint failed: {error}"));
         }
         return Err(error);

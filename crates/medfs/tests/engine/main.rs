@@ -34,6 +34,7 @@ mod nth_request;
 mod nvram;
 mod nvram_away;
 mod nvram_compaction;
+mod nvram_faults;
 mod nvram_logs;
 mod nvram_modes;
 mod nvram_order;
