@@ -144,14 +144,16 @@ impl FileOps {
             if !inode.lock.read().goes_with_checkpoint(inode.kind(), self.above.scope) {
                 continue;
             }
-            let written = self.write_unblocked_for_checkpoint(&inode);
-            self.pass_by(
-                "a checkpoint leaves out pages of a file that cannot be written",
-                inode.ino,
-                written,
-            )?;
+            self.write_into_checkpoint(&inode)?;
         }
         Ok(())
+    }
+
+    /// Writes the pages of an inode that can be written. What keeps others from it is noted.
+    fn write_into_checkpoint(&self, inode: &Arc<Inode>) -> Result<()> {
+        let written = self.write_unblocked_for_checkpoint(inode);
+        let what = "a checkpoint leaves out pages of a file that cannot be written";
+        self.pass_by(what, inode.ino, written).map(drop)
     }
 
     /// For a checkpoint, before anything of it is written: places pages that are away, or brings them back, as the
@@ -163,12 +165,7 @@ impl FileOps {
         }
         for inode in self.inodes.dirty() {
             if inode.lock.read().pages.away_len() > 0 {
-                let written = self.write_unblocked_for_checkpoint(&inode);
-                self.pass_by(
-                    "a checkpoint leaves out pages of a file that cannot be written",
-                    inode.ino,
-                    written,
-                )?;
+                self.write_into_checkpoint(&inode)?;
                 self.bring_rest_back(&inode)?;
             }
         }
