@@ -2,7 +2,8 @@
 
 use super::spec::Spec;
 use crate::cell::{CELL_FORMAT, Cell, Machine, file_name, write_json};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::model::Times;
 use crate::runner::{self, Job, Wanted};
 use crate::scheme::{self, Scheme};
 use crate::workload::{self, Recording};
@@ -60,6 +61,17 @@ impl Lab<'_> {
     /// Tells the progress what is to come.
     pub fn begin(&self, steps: usize) {
         self.settings.progress.begin(steps as u64);
+    }
+
+    /// What requests take, which the file has to say.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn times(&self) -> Result<Times> {
+        self.spec.times.clone().ok_or_else(|| Error::Spec {
+            file: format!("experiments/{}.toml", self.spec.name),
+            message: "times are missing".into(),
+        })
     }
 
     /// Records a workload of the list.

@@ -89,11 +89,12 @@ struct Contest<'l, 's> {
 
 impl<'l, 's> Contest<'l, 's> {
     fn new(lab: &'l Lab<'s>) -> Result<Contest<'l, 's>> {
-        let times = lab.spec.times.clone().ok_or_else(|| Error::Spec {
-            file: format!("experiments/{}.toml", lab.spec.name),
-            message: "times are missing".into(),
-        })?;
-        Ok(Contest { lab, models: Models::new(lab)?, times, compute: lab.spec.numbers("compute")?[0] })
+        Ok(Contest {
+            lab,
+            models: Models::new(lab)?,
+            times: lab.times()?,
+            compute: lab.spec.numbers("compute")?[0],
+        })
     }
 
     /// By how much work is done faster with a memory: with what it computes, and by the device alone.

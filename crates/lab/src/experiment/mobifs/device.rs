@@ -46,11 +46,7 @@ fn less(ours: f64, theirs: f64) -> f64 {
 
 impl<'l, 's> Contest<'l, 's> {
     fn new(lab: &'l Lab<'s>) -> Result<Contest<'l, 's>> {
-        let times = lab.spec.times.clone().ok_or_else(|| Error::Spec {
-            file: format!("experiments/{}.toml", lab.spec.name),
-            message: "times are missing".into(),
-        })?;
-        Ok(Contest { lab, times })
+        Ok(Contest { lab, times: lab.times()? })
     }
 
     fn record(&self, what: &str, run: &dyn Fn(&Stage) -> Result<Values>) -> Result<Recording> {
