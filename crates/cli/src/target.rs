@@ -8,7 +8,7 @@ use medfs::{Clock, MountOptions, Survivor, SystemClock, Volume};
 use medfs_device::quote::{self, hint};
 use medfs_device::{Access, BlockDevice, FileDevice, FileOptions, read_block};
 use medfs_flash::{FlashDevice, FlashTarget};
-use medfs_format::superblock::{self, Feature, RawSuperblock};
+use medfs_format::superblock::{Feature, RawSuperblock};
 use medfs_format::{BLOCK_SIZE, Block, weigh};
 use medfs_rescue::salvage::whole_length;
 use std::fs::File;
@@ -290,7 +290,7 @@ pub(crate) fn can_be_written(dev: &dyn BlockDevice) -> bool {
 
 /// Whether a block says that it is the superblock of a volume that medfs may know.
 pub(crate) fn is_superblock(block: &Block) -> bool {
-    [superblock::MAGIC, superblock::DELTA_MAGIC].contains(&RawSuperblock::in_block(block).magic.get())
+    RawSuperblock::in_block(block).has_magic()
 }
 
 /// Refuses a volume of F2FS's read-only layout, as `mkfs.f2fs -O ro` makes it: it has no summaries, and two logs

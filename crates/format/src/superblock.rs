@@ -281,7 +281,7 @@ impl RawSuperblock {
     /// Checks every field that is later trusted and derives the volume's geometry from them.
     pub fn validate(&self) -> Result<Geometry, FormatError> {
         let bad = |field, value: String| FormatError::corrupt(Structure::Superblock, 0u32, field, value);
-        if self.magic.get() != MAGIC && !self.is_delta_volume() {
+        if !self.has_magic() {
             let expected = format!("neither F2FS's {MAGIC:#010x} nor medfs's {DELTA_MAGIC:#010x}");
             return Err(bad("magic", format!("{:#010x}, {expected}", self.magic)));
         }
@@ -360,6 +360,11 @@ impl RawSuperblock {
     /// Whether the volume may hold deltas.
     pub fn is_delta_volume(&self) -> bool {
         self.magic.get() == DELTA_MAGIC
+    }
+
+    /// Whether it is the superblock of a volume, F2FS's or medfs's, as far as its first field says.
+    pub fn has_magic(&self) -> bool {
+        self.magic.get() == MAGIC || self.is_delta_volume()
     }
 
     /// Makes a superblock that of a delta volume. Where it lacks features that deltas need, it gets them, and

@@ -235,8 +235,8 @@ fn has_size(path: &Path, wanted: u64) -> Result<()> {
 fn said(holds: &Holds) -> &str {
     match holds.holds {
         "journal" => "a damaged journal",
-        "an F2FS volume" => "an F2FS volume",
-        _ => "data other than a journal",
+        "something else" => "data other than a journal",
+        other => other,
     }
 }
 

@@ -11,9 +11,10 @@ use crate::options::{MountOptions, NvramOption};
 use medfs_device::{Nvram, quote};
 use medfs_format::checkpoint::{CpFlags, RawCheckpoint};
 use medfs_format::nvram::{Found, MAX_SIZE};
-use medfs_format::superblock::{DELTA_MAGIC, MAGIC, OFFSET_IN_BLOCK, RawNvramInfo, RawSuperblock};
+use medfs_format::superblock::{OFFSET_IN_BLOCK, RawNvramInfo, RawSuperblock};
 use std::path::Path;
 use uuid::Uuid;
+use zerocopy::FromBytes;
 
 /// The memory that a mount is given.
 #[derive(Clone, Copy)]
@@ -150,9 +151,8 @@ pub fn nvram_content(memory: &dyn Nvram) -> Result<NvramContent> {
         let some = &mut some[..(size - at).min(1 << 16) as usize];
         memory.read(at, some).map_err(|e| failed(memory, "be read", &e))?;
         if some.iter().any(|&byte| byte != 0) {
-            let magic = some.get(OFFSET_IN_BLOCK..).and_then(|rest| rest.first_chunk());
-            let is_volume = at == 0
-                && magic.is_some_and(|&magic| [MAGIC, DELTA_MAGIC].contains(&u32::from_le_bytes(magic)));
+            let sb = some.get(OFFSET_IN_BLOCK..).and_then(|rest| RawSuperblock::ref_from_prefix(rest).ok());
+            let is_volume = at == 0 && sb.is_some_and(|(sb, _)| sb.has_magic());
             return Ok(if is_volume { NvramContent::Volume } else { NvramContent::Other });
         }
     }
