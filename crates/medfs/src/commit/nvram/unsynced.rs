@@ -10,7 +10,7 @@ use crate::commit::change_set::{ChangeSet, Naming, Request};
 use crate::commit::recoverable_names::NameJudge;
 use crate::content::placement::Purpose;
 use crate::error::Result;
-use crate::map::inode::{Inode, Scope};
+use crate::map::inode::Inode;
 use medfs_format::Ino;
 use medfs_format::node::FileKind;
 use medfs_store::Dirty;
@@ -42,7 +42,7 @@ impl Commit {
         let Some(nvram) = self.ways.nvram.as_ref().filter(|_| self.since.in_nvram.any()) else {
             return Ok(false);
         };
-        if self.ways.scope() == Scope::Volume || !nvram.unsynced_are_due(now, Duration::ZERO) {
+        if !nvram.unsynced_are_due(now, Duration::ZERO) {
             return Ok(false);
         }
         self.record_due(nvram, Dirty::Tick)?;

@@ -2,8 +2,7 @@
 //!
 //! [`tradeoff`] says where a transaction ends, [`interval`] how long nobody will want anything. Each is behind a
 //! trait, and the baselines that the paper compares with are beside it. [`schedule`] says which app's transaction is
-//! next. Time is passed in; numbers are integers,
-//! as in the paper's kernel.
+//! next. Time is passed in; numbers are integers, as in the paper's kernel.
 //!
 //! Invariant: the same calls give the same answers. There are no locks: whoever shares a policy guards it.
 
