@@ -54,29 +54,18 @@ impl AwayPages<'_> {
     pub(super) fn bring_all_back(&self, inode: &Inode, state: &mut InodeState, indices: &[u64]) {
         for some in indices.chunks(AHEAD) {
             let kept = some.iter().filter_map(|&index| state.pages.away(index));
-            self.read_ahead(kept.flat_map(|away| away.start.iter()));
+            self.read_ahead(kept.flat_map(Away::blocks));
             some.iter().for_each(|&index| drop(self.bring_back(inode, state, index)));
         }
     }
 
-    /// Reads the blocks of parts that are wanted next. What cannot be read is met again.
-    pub(crate) fn read_ahead<'p>(&self, parts: impl Iterator<Item = &'p RawPart>) {
-        let block = |part: &RawPart| if let PartOf::Block(addr) = part.of() { Some(addr) } else { None };
-        let wanted: BTreeSet<BlockAddr> = parts.filter_map(block).filter(|&addr| is_block(addr)).collect();
+    /// Reads blocks that pages start from and that are wanted next. What cannot be read is met again.
+    pub(crate) fn read_ahead(&self, blocks: impl Iterator<Item = BlockAddr>) {
+        let wanted: BTreeSet<BlockAddr> = blocks.collect();
         let missing = wanted.into_iter().filter(|&addr| self.base_cache.get(addr).is_none());
         let missing: Vec<(BlockAddr, u64)> = missing.map(|addr| (addr, 0)).collect();
         for near in requests(&missing) {
             read_bases(self, near, |_, _| {});
-        }
-    }
-
-    /// A page cannot be made any more: its file is as the volume has it there.
-    pub(crate) fn give_up(&self, inode: &Inode, state: &mut InodeState, index: u64) {
-        self.counted(inode.ino, state, |pages| pages.clean(index));
-        self.since.in_nvram.left(inode.ino, index);
-        if !state.pages.any_dirty() {
-            state.with_checkpoint = false;
-            self.inodes.set_clean(inode.ino);
         }
     }
 
@@ -104,15 +93,6 @@ impl AwayPages<'_> {
             FormatError::corrupt(Structure::NvramRecord, ino, "base", value)
         })?;
         Ok(page)
-    }
-
-    /// Makes a page dirty that is away from the beginning. Its space must be reserved.
-    pub(crate) fn add_dirty(&self, inode: &Arc<Inode>, state: &mut InodeState, index: u64, away: Away) {
-        let first = !state.pages.any_dirty();
-        self.counted(inode.ino, state, |pages| pages.insert_away(index, away));
-        if first {
-            self.inodes.set_dirty(inode);
-        }
     }
 
     /// What parts of blocks make, and zeros between them.
@@ -159,7 +139,7 @@ impl AwayPages<'_> {
             let start = slot.as_ref().and_then(|slot| self.start_at(slot.addr()));
             near = slot;
             let Some(start) = start else { continue };
-            let Some(away) = self.keep(start.as_slice(), &version, MOST_KEPT)? else { continue };
+            let Some(away) = self.keep(&start, &version, MOST_KEPT)? else { continue };
             drop(version);
             self.counted(inode.ino, state, |pages| pages.leave(index, away));
             self.since.in_nvram.left(inode.ino, index);
@@ -168,10 +148,10 @@ impl AwayPages<'_> {
     }
 
     /// What a page with this address starts from, where that stays as it is as long as the record counts.
-    fn start_at(&self, addr: BlockAddr) -> Option<Option<RawPart>> {
+    fn start_at(&self, addr: BlockAddr) -> Option<Vec<RawPart>> {
         match addr {
-            NEW_ADDR => Some(None),
-            addr if is_block(addr) && self.since.in_nvram.needs(addr) => Some(Some(RawPart::whole(addr))),
+            NEW_ADDR => Some(Vec::new()),
+            addr if is_block(addr) && self.since.in_nvram.needs(addr) => Some(vec![RawPart::whole(addr)]),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use crate::content::Content;
 use crate::content::away::AwayPages;
 use crate::content::storage::{Change, Ready, Records, Updates};
 use crate::error::Result;
+use crate::map::away::Kept;
 use crate::map::inode::{Inode, InodeState};
 use crate::map::node_tree::Slot;
 use crate::map::page_versions::PageVersions;
@@ -253,7 +254,7 @@ impl Content {
         inode: &Arc<Inode>,
         state: &mut InodeState,
         index: u64,
-        page: Arc<Block>,
+        page: impl Into<Kept>,
     ) {
         let first = !state.pages.any_dirty();
         self.counted(inode.ino, state, |pages| pages.insert(index, page));

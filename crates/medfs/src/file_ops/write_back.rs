@@ -179,7 +179,7 @@ impl FileOps {
             match AwayPages(self).bring_back(inode, &mut state, index) {
                 Err(error) if self.is_damage(&error) && self.since.in_nvram.is_refused_again() => {
                     self.note_damage("a page is lost, as its block cannot be read", inode.ino, &error);
-                    AwayPages(self).give_up(inode, &mut state, index);
+                    self.forget_pages(inode, &mut state, index, index + 1);
                 }
                 back => drop(back?),
             }

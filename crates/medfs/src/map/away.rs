@@ -8,10 +8,23 @@
 //!
 //! Locks: the inode's (6), shared to look and exclusive to change.
 
-use super::page_versions::{Kept, PageVersions};
-use medfs_format::Block;
-use medfs_format::nvram::RawPart;
+use super::page_versions::PageVersions;
+use medfs_format::nvram::{PartOf, RawPart};
+use medfs_format::{Block, BlockAddr};
 use std::sync::Arc;
+
+/// What memory has of a dirty page.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Here(Arc<Block>),
+    Away(Box<Away>),
+}
+
+impl From<Arc<Block>> for Kept {
+    fn from(page: Arc<Block>) -> Kept {
+        Kept::Here(page)
+    }
+}
 
 /// What is kept of a page.
 #[derive(Debug)]
@@ -25,6 +38,12 @@ pub(crate) struct Away {
 }
 
 impl Away {
+    /// The blocks that it starts from.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockAddr> {
+        let block = |part: &RawPart| if let PartOf::Block(addr) = part.of() { Some(addr) } else { None };
+        self.start.iter().filter_map(block)
+    }
+
     /// Bytes of memory that it takes.
     fn size(&self) -> usize {
         size_of::<Away>() + size_of_val(&*self.start) + self.delta.len()
@@ -112,10 +131,5 @@ impl PageVersions {
         {
             self.aways.remove(&away);
         }
-    }
-
-    /// Makes a page dirty that is away from the beginning.
-    pub(crate) fn insert_away(&mut self, index: u64, away: Away) {
-        self.put(index, Kept::Away(Box::new(away)));
     }
 }

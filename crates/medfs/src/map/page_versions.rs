@@ -29,7 +29,7 @@
 //!
 //! Locks: the inode's (6), shared to look and exclusive to change.
 
-use super::away::{Away, Aways};
+use super::away::{Aways, Kept};
 use crate::types::Timestamp;
 use medfs_format::node::RawInode;
 use medfs_format::{BLOCK_SIZE, Block};
@@ -72,13 +72,6 @@ pub(super) struct Page {
     pub(super) content: Kept,
     /// The version that changed it last.
     since: VersionId,
-}
-
-/// What memory has of a dirty page.
-#[derive(Debug)]
-pub(super) enum Kept {
-    Here(Arc<Block>),
-    Away(Box<Away>),
 }
 
 impl Page {
@@ -220,14 +213,10 @@ impl PageVersions {
     }
 
     /// Makes a page dirty, or another one of a dirty page.
-    pub(crate) fn insert(&mut self, index: u64, content: Arc<Block>) {
+    pub(crate) fn insert(&mut self, index: u64, content: impl Into<Kept>) {
         self.keep_copy(index);
         self.touch(index);
-        self.put(index, Kept::Here(content));
-    }
-
-    /// Puts a page, or what is kept of it, into the open version.
-    pub(super) fn put(&mut self, index: u64, content: Kept) {
+        let content = content.into();
         if let Kept::Away(away) = &content {
             self.aways.add(away);
         }

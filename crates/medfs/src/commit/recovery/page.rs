@@ -12,7 +12,7 @@ use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
 use crate::content::away::{AHEAD, AwayPages};
 use crate::error::Error;
-use crate::map::away::Away;
+use crate::map::away::{Away, Kept};
 use crate::map::inode::Inode;
 use crate::tree::name_journal::recorded_name;
 use medfs_format::node::Inline;
@@ -35,12 +35,6 @@ struct Made {
     page: Kept,
     /// Parts of blocks that make what it starts from.
     start: Vec<RawPart>,
-}
-
-#[derive(Debug)]
-enum Kept {
-    Whole(Arc<Block>),
-    Away(Away),
 }
 
 /// What records hold of files, as far as they count.
@@ -91,15 +85,11 @@ impl Replay<'_> {
     /// Reads what the next pages of records start from, where they are not read yet.
     fn read_ahead(&self) {
         let next = self.chain.pages.get(self.pages.taken..).unwrap_or_default();
-        let mut parts: Vec<RawPart> = Vec::new();
-        for change in &next[..next.len().min(AHEAD)] {
-            match &change.what {
-                PageContent::Delta(Start::Block(addr), _) => parts.push(RawPart::whole(*addr)),
-                PageContent::Delta(Start::Parts(more), _) => parts.extend(more),
-                PageContent::Revoked(_) => {}
-            }
-        }
-        AwayPages(self.tree).read_ahead(parts.iter());
+        let blocks = |change: &PageChange| match &change.what {
+            PageContent::Delta(start, _) => start.blocks(),
+            PageContent::Revoked(_) => Vec::new(),
+        };
+        AwayPages(self.tree).read_ahead(next.iter().take(AHEAD).flat_map(blocks));
     }
 
     /// Takes up what the next record says of a page.
@@ -113,7 +103,7 @@ impl Replay<'_> {
                 let page = self.make_page(change, start, entry);
                 let version = page.map(|page| self.made(change.ino, start, entry, page));
                 self.pages.bases.extend(start.blocks());
-                let is_whole = matches!(&version, Ok(Made { page: Kept::Whole(_), .. }));
+                let is_whole = matches!(&version, Ok(Made { page: Kept::Here(_), .. }));
                 self.pages.files.entry(change.ino).or_default().insert(change.index, version);
                 if is_whole {
                     self.pages.whole.push_back((change.ino, change.index));
@@ -138,13 +128,13 @@ impl Replay<'_> {
             Start::Parts(parts) => parts.iter().all(|part| matches!(part.of(), PartOf::Block(_))),
         };
         let page = match of_blocks && self.pages.whole.len() >= self.most_whole() {
-            true => Kept::Away(Away {
+            true => Kept::Away(Box::new(Away {
                 start: parts.clone().into(),
                 codec: entry.codec,
                 checksum: entry.checksum,
                 delta: self.records.bytes(entry.delta.clone()).into(),
-            }),
-            false => Kept::Whole(page),
+            })),
+            false => Kept::Here(page),
         };
         Made { page, start: parts }
     }
@@ -159,10 +149,10 @@ impl Replay<'_> {
         let Some((ino, index)) = self.pages.whole.pop_front() else { return };
         let version = self.pages.files.get_mut(&ino).and_then(|pages| pages.get_mut(&index));
         let Some(Ok(Made { page, start })) = version else { return };
-        if let Kept::Whole(whole) = page
+        if let Kept::Here(whole) = page
             && let Ok(Some(away)) = AwayPages(self.tree).keep(start, whole, MOST_KEPT)
         {
-            *page = Kept::Away(away);
+            *page = Kept::Away(Box::new(away));
         }
     }
 
@@ -228,7 +218,7 @@ impl Replay<'_> {
     /// A page as older records have it, as a whole.
     fn older(&self, ino: Ino, index: u32) -> Result<Arc<Block>> {
         match &self.pages.page(ino, index)?.page {
-            Kept::Whole(page) => Ok(page.clone()),
+            Kept::Here(page) => Ok(page.clone()),
             Kept::Away(away) => AwayPages(self.tree).made_of(ino, index.into(), away),
         }
     }
@@ -267,10 +257,7 @@ impl Replay<'_> {
             return Ok(());
         }
         tree.pages.remove(inode.ino, index.into());
-        match page {
-            Kept::Whole(page) => tree.add_dirty_page(inode, &mut state, index.into(), page),
-            Kept::Away(away) => AwayPages(tree).add_dirty(inode, &mut state, index.into(), away),
-        }
+        tree.add_dirty_page(inode, &mut state, index.into(), page);
         state.with_checkpoint = true;
         Ok(())
     }
