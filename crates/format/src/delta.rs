@@ -365,6 +365,9 @@ pub fn notes(zone: &[u8], ino: Ino) -> Result<&[RawNote], FormatError> {
 /// Puts notes behind the records of a sound zone in place of those it had; `false` (zone untouched) where
 /// they do not fit.
 pub fn set_notes(zone: &mut [u8], notes: &[RawNote]) -> bool {
+    if notes.is_empty() && zone[1] & ZONE_NOTES == 0 {
+        return true;
+    }
     let (start, area) = (usize::from(u16::from_le_bytes([zone[2], zone[3]])), area(zone));
     let room = zone[area].get_mut(start..);
     let Some(room) = room.filter(|room| room.len() >= notes_size(notes.len())) else {

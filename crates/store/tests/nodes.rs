@@ -256,6 +256,7 @@ fn an_image_of_recovery_keeps_the_footer_of_its_block() {
     assert_eq!(footer(&image).cp_ver, footer(&base).cp_ver);
     let of_other = other.read(|data| data.block.clone());
     assert!(store.nodes.rules.image_over(&base, &of_other, &[]).is_none(), "another node's block");
-    let new = store.nodes.rules.image_of_new(&changed, &[]);
+    let mut new = changed.boxed_copy();
+    assert!(store.nodes.rules.make_image(&mut new, None, &[]));
     assert_eq!((new.view::<RawInode>().i_uid.get(), footer(&new).nid.get()), (77, inode.nid));
 }

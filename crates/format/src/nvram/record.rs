@@ -180,6 +180,7 @@ impl RecordBuilder {
             flags,
             codec: body.codec,
         });
+        self.bodies.reserve(BODY_SIZE + size_of_val(parts) + body.delta.len());
         self.bodies.extend_from_slice(&base.to_le_bytes());
         self.bodies.extend_from_slice(&body.checksum.to_le_bytes());
         self.bodies.extend_from_slice(parts.as_bytes());

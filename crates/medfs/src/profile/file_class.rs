@@ -99,15 +99,22 @@ impl Temporary {
 }
 
 /// The names of the files that one of this name may be about to replace.
-fn replaced_by(r: &RawInode) -> Vec<Vec<u8>> {
-    let found = TEMPORARY.iter().filter_map(|kind| kind.replaces(bytes(r)));
-    found.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+fn replaced_by(r: &RawInode) -> impl Iterator<Item = &[u8]> {
+    TEMPORARY.iter().filter_map(|kind| kind.replaces(bytes(r))).filter(|name| !name.is_empty())
+}
+
+/// Whether the name says that the file may be about to replace another one.
+pub(crate) fn replaces_another(r: &RawInode) -> bool {
+    replaced_by(r).next().is_some()
 }
 
 /// The names of the files of whose blocks the pages of one of this name are likely made: the database of a
 /// journal or log, or what another file may be about to replace.
 pub(crate) fn companions(r: &RawInode) -> Vec<Vec<u8>> {
-    if FileClass::of(r).is_journal() { database_of(r).into_iter().collect() } else { replaced_by(r) }
+    match FileClass::of(r).is_journal() {
+        true => database_of(r).into_iter().collect(),
+        false => replaced_by(r).map(<[u8]>::to_vec).collect(),
+    }
 }
 
 /// Whether a name is `stem.extension` in either case; `*` is every name's.
@@ -145,8 +152,8 @@ mod tests {
     #[test]
     fn what_a_temporary_file_replaces_is_told_by_its_name() {
         let replaced = |name: &[u8]| -> Vec<String> {
-            let names = replaced_by(&named(name));
-            names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect()
+            let file = named(name);
+            replaced_by(&file).map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
         };
         for name in
             ["a.xml.tmp", "a.xml.new", "a.xml~", "#a.xml#", "a.xml.lock", "a.xml.Xk3_9a", ".a.xml.Xk3z9a"]

@@ -72,7 +72,7 @@ impl Xref {
 
     /// Whether a file's name says that it may have one. Records in NVRAM ask for databases on every volume.
     pub(super) fn has_companions(&self, inode: &Inode) -> bool {
-        let replaces = || self.deltas.repeats && inode.raw(|r| !file_class::companions(r).is_empty());
+        let replaces = || self.deltas.repeats && inode.raw(file_class::replaces_another);
         inode.kind() == FileKind::Regular && (self.class(inode).is_journal() || replaces())
     }
 

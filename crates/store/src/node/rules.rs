@@ -53,31 +53,28 @@ impl NodeRules {
     /// that the roll-forward log has: it keeps the block's footer, and an inode its seal, and gets `notes`.
     /// `None` where the block is not this node's.
     pub fn image_over(&self, base: &Block, block: &Block, notes: &[RawNote]) -> Option<Box<Block>> {
-        let (is, was) = (footer(block), footer(base));
-        if (is.nid.get(), is.ino.get()) != (was.nid.get(), was.ino.get()) {
-            return None;
-        }
         let mut image = block.boxed_copy();
-        if is_inode(&image) {
-            image.view_mut::<RawInode>().keep_seal_of(base.view());
-        }
-        *footer_mut(&mut image) = *was;
-        self.finish_image(&mut image, notes);
-        Some(image)
+        self.make_image(&mut image, Some(base), notes).then_some(image)
     }
 
-    /// The same of a node that no block has yet.
-    pub fn image_of_new(&self, block: &Block, notes: &[RawNote]) -> Box<Block> {
-        let mut image = block.boxed_copy();
-        self.finish_image(&mut image, notes);
-        image
-    }
-
-    fn finish_image(&self, image: &mut Block, notes: &[RawNote]) {
+    /// Makes the same of a node's content in its place. Without a base: of a node that has no block yet.
+    /// `false` where the base is not this node's.
+    pub fn make_image(&self, image: &mut Block, base: Option<&Block>, notes: &[RawNote]) -> bool {
+        if let Some(base) = base {
+            let (is, was) = (footer(image), footer(base));
+            if (is.nid.get(), is.ino.get()) != (was.nid.get(), was.ino.get()) {
+                return false;
+            }
+            if is_inode(image) {
+                image.view_mut::<RawInode>().keep_seal_of(base.view());
+            }
+            *footer_mut(image) = *was;
+        }
         if is_inode(image) {
             self.write_notes(image, notes);
             image.view_mut::<RawInode>().seal(self.seed);
         }
+        true
     }
 
     /// Checks an inode as it came from disk.

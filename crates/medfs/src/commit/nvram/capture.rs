@@ -100,6 +100,31 @@ impl Fresh {
     }
 }
 
+/// The smallest delta of a page among those that were looked at.
+struct Smallest {
+    /// Bytes that a smaller one takes at most.
+    most: usize,
+    found: Option<(Start, Encoded)>,
+}
+
+impl Smallest {
+    /// Whether no other is looked for.
+    fn is_small(&self) -> bool {
+        self.most <= GOOD_ENOUGH
+    }
+
+    /// Looks at what differs from a start, which is this block; `false` where it is not smaller.
+    fn look(&mut self, on: &Recorder<'_>, start: Start, made: &Block, content: &Block) -> bool {
+        let Some(most) = self.most.checked_sub(start.size()).filter(|_| !self.is_small()) else {
+            return false;
+        };
+        let Some(encoded) = on.encoded(on.admission, made, content, most) else { return false };
+        self.most = start.size() + encoded.bytes.len();
+        self.found = Some((start, encoded));
+        true
+    }
+}
+
 /// See the module.
 pub(super) struct Capture<'s> {
     file: &'s StagedFile<'s>,
@@ -264,8 +289,9 @@ impl<'s> Capture<'s> {
         if self.to_place.is_empty() || on.places { Ok(()) } else { Err(Left::Large) }
     }
 
-    /// The smallest delta of a page: of what its file repeats, of its own block, or of itself as an older
-    /// record has it. `None` where the record is not to hold it.
+    /// A small delta of a page: of what its file repeats, of itself as the last record has it, or of its own block,
+    /// which may have to be read. What is small enough is not compared with the others. `None` where the record is not
+    /// to hold the page.
     fn smallest(
         &mut self,
         on: &Recorder<'_>,
@@ -274,32 +300,27 @@ impl<'s> Capture<'s> {
         content: &Block,
         before: Option<Arc<Block>>,
     ) -> Result<Option<(Start, Delta)>, Left> {
-        let mut best: Option<(Start, Delta)> = None;
+        let mut best = Smallest { most: on.most_of_a_page, found: None };
         let parts = self.parts_repeated(on, state, index).map_err(|_| Left::Unreadable)?;
         if let Some(parts) = parts
-            && let Some(delta) = on.page_delta(&parts.made, content, on.most_of_a_page)
+            && best.look(on, Start::Parts(parts.parts), &parts.made, content)
         {
             self.mark = self.mark.max(parts.mark);
-            best = Some((Start::Parts(parts.parts), delta));
         }
-        let most = |best: &Option<(Start, Delta)>| {
-            let taken = best.as_ref().map(|(start, delta)| start.size() + delta.bytes.len());
-            let most = taken.unwrap_or(on.most_of_a_page);
-            Some(most).filter(|&most| most > GOOD_ENOUGH)
-        };
-        if let Some(most) = most(&best) {
-            let delta = match is_block(base) {
-                true => on.page_delta(&*on.tree.base(base).map_err(|_| Left::Unreadable)?, content, most),
-                false => on.page_delta(&Block::ZERO, content, most),
-            };
-            best = delta.map(|delta| (Start::Own(base), delta)).or(best);
-        }
-        if let (Some(most), Some(before)) = (most(&best), before) {
+        if let Some(before) = before {
             let itself = vec![RawPart::new(PartOf::Page(index), 0, 0, BLOCK_SIZE as u16)];
-            let delta = on.page_delta(&before, content, most - size_of::<RawPart>());
-            best = delta.map(|delta| (Start::Parts(itself), delta)).or(best);
+            best.look(on, Start::Parts(itself), &before, content);
         }
-        Ok(best)
+        if !best.is_small() {
+            let block = match is_block(base) {
+                true => Some(on.tree.base(base).map_err(|_| Left::Unreadable)?),
+                false => None,
+            };
+            best.look(on, Start::Own(base), block.as_deref().unwrap_or(&Block::ZERO), content);
+        }
+        let checksum = page_checksum(&content.0);
+        let delta = |Encoded { codec, bytes }| Delta { checksum, codec: codec as u8, bytes };
+        Ok(best.found.map(|(start, encoded)| (start, delta(encoded))))
     }
 
     fn parts_repeated(
@@ -355,14 +376,20 @@ impl<'s> Capture<'s> {
     ) -> Result<(), Left> {
         let (ino, nid) = (page.ino, page.nid);
         let addr = on.tree.nat.peek(&on.tree.io, nid).map_err(|_| Left::Unreadable)?.addr;
-        let (rules, notes) = (&on.tree.nodes.rules, &self.due.left_out.notes);
-        let (from, delta) = if is_block(addr) {
-            let base = on.node_base(addr).map_err(|_| Left::Unreadable)?;
-            let image = rules.image_over(&base, block, notes).ok_or(Left::Unreadable)?;
-            (addr, on.node_delta(&base, &image))
-        } else {
-            (NULL_ADDR, on.node_delta(&Block::ZERO, &rules.image_of_new(block, notes)))
+        let base = match is_block(addr) {
+            true => Some(on.node_base(addr).map_err(|_| Left::Unreadable)?),
+            false => None,
         };
+        let (rules, notes) = (&on.tree.nodes.rules, &self.due.left_out.notes);
+        let mut image = on.image.lock().take().unwrap_or_else(Block::boxed);
+        image.0.copy_from_slice(&block.0);
+        let is_of_node = rules.make_image(&mut image, base.as_deref(), notes);
+        let delta = on.node_delta(base.as_deref().unwrap_or(&Block::ZERO), &image);
+        *on.image.lock() = Some(image);
+        if !is_of_node {
+            return Err(Left::Unreadable);
+        }
+        let from = if base.is_some() { addr } else { NULL_ADDR };
         let home = if self.named && nid == ino { Home::Named } else { Home::Node(nid) };
         record.delta(ino, home, delta.ok_or(Left::Large)?.of(Base::Block(from)));
         Ok(())
@@ -443,19 +470,14 @@ fn watch(state: &mut InodeState, epoch: u64, held: &Pages) {
 }
 
 impl Recorder<'_> {
-    /// What a page differs by from another, in at most so many bytes, where the record is to hold it.
-    fn page_delta(&self, base: &Block, content: &Block, most: usize) -> Option<Delta> {
-        self.delta_by(self.admission, base, content, most)
-    }
-
     /// What a node differs by from another.
     fn node_delta(&self, base: &Block, content: &Block) -> Option<Delta> {
-        self.delta_by(Admission::Size, base, content, BLOCK_SIZE)
+        let Encoded { codec, bytes } = self.encoded(Admission::Size, base, content, BLOCK_SIZE)?;
+        Some(Delta { checksum: page_checksum(&content.0), codec: codec as u8, bytes })
     }
 
-    fn delta_by(&self, by: Admission, base: &Block, content: &Block, most: usize) -> Option<Delta> {
-        let Encoded { codec, bytes } =
-            self.tree.deltas.with_codecs(|codecs| by.encode(codecs, base, content, most))?;
-        Some(Delta { checksum: page_checksum(&content.0), codec: codec as u8, bytes })
+    /// What a block differs by from another, in at most so many bytes, where it is admitted.
+    fn encoded(&self, by: Admission, base: &Block, content: &Block, most: usize) -> Option<Encoded> {
+        self.tree.deltas.with_codecs(|codecs| by.encode(codecs, base, content, most))
     }
 }

@@ -47,6 +47,7 @@ use medfs_format::Block;
 use medfs_format::nvram::RecordBuilder;
 use medfs_format::removed::RemovedName;
 use medfs_store::{Cache, cache};
+use medfs_sync::Mutex;
 use recorder::{Left, Recorder};
 use ring::{Appended, Ring};
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub(crate) struct NvramJournal {
     log: Arc<RollForwardLog>,
     ring: Ring,
     node_bases: Cache<u32, Arc<Block>>,
+    image: Mutex<Option<Box<Block>>>,
     admission: Admission,
 }
 
@@ -68,7 +70,8 @@ impl NvramJournal {
     /// A journal in a memory, before the volume is looked at.
     pub(crate) fn new(log: Arc<RollForwardLog>, memory: Arc<dyn Nvram>, opts: &MountOptions) -> NvramJournal {
         let ring = Ring::new(memory, opts.nvram_threshold);
-        NvramJournal { log, ring, node_bases: cache(NODE_BASES), admission: Admission::of(opts) }
+        let (node_bases, image) = (cache(NODE_BASES), Mutex::default());
+        NvramJournal { log, ring, node_bases, image, admission: Admission::of(opts) }
     }
 
     /// The memory.
@@ -144,6 +147,7 @@ impl NvramJournal {
         let on = Recorder {
             tree,
             node_bases: &self.node_bases,
+            image: &self.image,
             most: self.ring.most_of_a_record(),
             admission: self.admission,
             most_of_a_page: self.admission.most(self.ring.bytes()),

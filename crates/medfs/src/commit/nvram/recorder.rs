@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::tree::Tree;
 use medfs_format::Block;
 use medfs_store::Cache;
+use medfs_sync::Mutex;
 use std::sync::Arc;
 
 /// Why a set of changes goes to the roll-forward log.
@@ -28,6 +29,8 @@ pub(super) enum Left {
 pub(super) struct Recorder<'a> {
     pub(super) tree: &'a Tree,
     pub(super) node_bases: &'a Cache<u32, Arc<Block>>,
+    /// Memory for a node as recovery is to make it, where nobody has it just now.
+    pub(super) image: &'a Mutex<Option<Box<Block>>>,
     /// Bytes that the pages of one file may take in it.
     pub(super) most: usize,
     /// Which pages it holds,
