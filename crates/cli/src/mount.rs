@@ -419,6 +419,10 @@ fn found(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }
 
+/// Tells the C library from how many arenas threads allocate. A page that one thread makes another one frees: with an
+/// arena for each thread a daemon keeps twice the memory that it uses.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
+
 /// Starts a process that mounts the volume and serves it.
 pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("cannot find the medfs executable")?);
@@ -437,6 +441,9 @@ pub(crate) fn spawn_daemon(args: &MountArgs) -> Result<Child> {
     }
     command.arg(absolute(&args.image)?).arg(found(&args.dir)?);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+    if std::env::var_os(ARENAS).is_none() {
+        command.env(ARENAS, "1");
+    }
     command.spawn().context("cannot start the daemon")
 }
 

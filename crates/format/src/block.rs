@@ -11,13 +11,13 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 /// Bytes in a block.
 pub const BLOCK_SIZE: usize = 4096;
 
-/// Alignment of a block in memory: what direct I/O wants of all common devices, and as much as is safe (see
-/// the module).
-pub const BLOCK_ALIGN: usize = 2048;
+/// Alignment of a block in memory: what direct I/O wants of all common devices. A block that is shared takes as many
+/// bytes more, for its counts.
+pub const BLOCK_ALIGN: usize = 512;
 
 /// One block of the volume, aligned to [`BLOCK_ALIGN`] so that it can be handed to direct I/O.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(2048))]
+#[repr(C, align(512))]
 pub struct Block(pub [u8; BLOCK_SIZE]);
 
 const _: () = assert!(size_of::<Block>() == BLOCK_SIZE && align_of::<Block>() == BLOCK_ALIGN);
