@@ -4,11 +4,14 @@
 //! Both sides take turns, round by round, and the ratios are medians of the rounds', so that what else the
 //! machine does cancels out.
 //!
-//! `cargo bench -p medfs --bench latency`
+//! `cargo bench -p medfs --bench latency`; `-- nvram` compares fsyncs beside an NVRAM alone.
 
-use medfs::{FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Stats, Timestamp, Volume, XattrMode};
-use medfs_device::MemDevice;
+use medfs::{
+    FileKind, Files, Ino, ManualClock, MountOptions, NewFile, Stats, Timestamp, Volume, XattrMode,
+    open_with_nvram,
+};
 use medfs_device::count::{CountingDevice, IoCounts};
+use medfs_device::{MemDevice, MemNvram};
 use medfs_mkfs::{MkfsOptions, format_volume};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -23,6 +26,8 @@ const ROUNDS: usize = 21;
 const TOGETHER: usize = 8;
 /// fsyncs that are measured.
 const FSYNCS: usize = 2000;
+/// Bytes of a small change.
+const SMALL: usize = 100;
 /// What a card takes for a request, and for each block of it, in microseconds.
 const CARD: (f64, f64) = (80.0, 10.0);
 /// Bytes of a request of one who reads a whole file.
@@ -63,12 +68,20 @@ struct Mounted {
 }
 
 fn open(device: &Arc<MemDevice>, options: &str) -> Mounted {
+    open_beside(device, options, None)
+}
+
+/// The same beside an NVRAM of so many bytes.
+fn open_beside(device: &Arc<MemDevice>, options: &str, nvram: Option<u64>) -> Mounted {
     let mut parsed = MountOptions::default();
     parsed.parse(options).expect("options are right");
     let clock = Arc::new(ManualClock::new(Timestamp { secs: 1_700_000_000, nanos: 0 }));
     let counts = Arc::new(CountingDevice::new(device.clone()));
-    let v = Volume::open(counts.clone(), parsed, clock.clone()).expect("the volume opens");
-    Mounted { v, clock, counts }
+    let v = match nvram {
+        Some(bytes) => open_with_nvram(counts.clone(), Arc::new(MemNvram::new(bytes)), parsed, clock.clone()),
+        None => Volume::open(counts.clone(), parsed, clock.clone()),
+    };
+    Mounted { v: v.expect("the volume opens"), clock, counts }
 }
 
 impl Mounted {
@@ -366,7 +379,57 @@ fn fsync_table() {
     }
 }
 
+/// fsyncs of one small change each, on volumes that take turns.
+fn in_turn(sides: &[(Mounted, Ino)], rounds: usize) -> Vec<Vec<f64>> {
+    let mut random = Random(9);
+    let mut times = vec![Vec::new(); sides.len()];
+    for _ in 0..rounds {
+        for ((m, f), times) in sides.iter().zip(&mut times) {
+            for _ in 0..100 {
+                let at = random.below(PAGES) * PAGE + random.below(PAGE - SMALL);
+                m.write(*f, at, &random.bytes(SMALL));
+                times.push(fsync(m, *f).us);
+            }
+            m.v.background().expect("background");
+        }
+    }
+    times.iter_mut().for_each(|times| times.sort_unstable_by(f64::total_cmp));
+    times
+}
+
+fn nvram_table() {
+    println!("\nfsyncs of {SMALL} changed bytes, in turn, all devices in memory: the engine's time in us");
+    println!(
+        "{:<24} {:>7} {:>7} {:>7}   {:>9} {:>5} {:>11} {:>14}",
+        "", "median", "99%", "worst", "delta=off", "99%", "checkpoints", "bytes a record"
+    );
+    let new = |options: &str, nvram| {
+        let m = open_beside(&blank(), options, nvram);
+        let f = m.new_file();
+        (m, f)
+    };
+    let sides = [("delta=off", None), ("nvram=, 64 MiB", Some(64 << 20)), ("nvram=, 1 MiB", Some(1 << 20))];
+    let mounted =
+        sides.map(|(_, nvram)| new(if nvram.is_some() { "delta=full" } else { "delta=off" }, nvram));
+    let times = in_turn(&mounted, 200);
+    let at = |times: &[f64], part: f64| times[((times.len() - 1) as f64 * part) as usize];
+    for (((name, _), (m, _)), of) in sides.iter().zip(&mounted).zip(&times) {
+        let [median, most, worst] = [0.5, 0.99, 1.0].map(|part| at(of, part));
+        print!("{name:<24} {median:>7.1} {most:>7.1} {worst:>7.0}");
+        print!("   {:>9.2} {:>5.2}", median / at(&times[0], 0.5), most / median);
+        match m.v.stats().nvram {
+            Some(nvram) => {
+                println!(" {:>11} {:>14.0}", nvram.emptied, nvram.record_bytes as f64 / nvram.records as f64)
+            }
+            None => println!(),
+        }
+    }
+}
+
 fn main() {
-    read_table();
-    fsync_table();
+    if !std::env::args().any(|arg| arg == "nvram") {
+        read_table();
+        fsync_table();
+    }
+    nvram_table();
 }
