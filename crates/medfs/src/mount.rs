@@ -49,6 +49,7 @@ use medfs_format::{BLOCK_SIZE, FormatError, Ino, Structure};
 use medfs_store::{Clock, Io, Store, StoreOptions, read_superblock_with_nvram};
 use medfs_sync::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A device to be mounted, and how.
 #[derive(Clone)]
@@ -210,6 +211,8 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Sur
     if let Some(log) = log {
         log.after_roll_forward(commit)?;
     }
+    let is_unmounted = commit.cp.lock().header.flags().contains(CpFlags::UMOUNT);
+    commit.since.of_killed.store(!is_unmounted, Ordering::Relaxed);
     if !log.is_some_and(Survivor::is_pending) {
         if commit.has_changes_to_commit() {
             commit.checkpoint_now()?;
@@ -221,12 +224,13 @@ fn commit_recovered(commit: &Arc<Commit>, gc: Arc<dyn Reclaim>, log: Option<&Sur
 }
 
 /// Whether a log elsewhere may follow the checkpoint in force ([`survivor`]), and this mount may change what that
-/// log would be replayed over, and leave the checkpoint in force: where pages are overwritten in their places.
+/// log would be replayed over, and leave the checkpoint in force: where pages are overwritten in their places. Where
+/// that is done to pinned and cold files alone, the first fsync of one makes a checkpoint.
 fn leaves_no_trace(commit: &Commit) -> bool {
-    let is_unmounted = commit.cp.lock().header.flags().contains(CpFlags::UMOUNT);
+    let may_be_followed = commit.since.of_killed.load(Ordering::Relaxed);
     let overwrites = commit.opts.in_place.is_some_and(|policies| !policies.is_empty())
         || commit.opts.placement == PlacementPolicy::Reserve;
-    !is_unmounted && overwrites && commit.opts.durability == DurabilityMode::Posix && !commit.is_read_only()
+    may_be_followed && overwrites && commit.opts.durability == DurabilityMode::Posix && !commit.is_read_only()
 }
 
 /// Features that mount read-write.

@@ -39,6 +39,8 @@ pub(crate) enum NeedsCheckpoint {
     DirectoryChanged,
     TreeCut,
     Compressed,
+    /// Its pages are overwritten behind a checkpoint of another mount, and no node would tell of it.
+    LeavesNoTrace,
 }
 
 /// What a commit does about a file's name.

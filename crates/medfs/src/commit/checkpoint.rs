@@ -116,9 +116,12 @@ fn checkpoint(tree: &Tree, unmount: bool) -> Result<()> {
     tree.check_writable()?;
     let done_already = !unmount || cp.header.flags().contains(CpFlags::UMOUNT);
     if done_already && !tree.has_changes() {
-        // Pages that were overwritten in place leave nothing else to write.
-        if !tree.io.is_durable(tree.io.write_mark()) {
-            tree.io.flush()?;
+        // Pages that were overwritten in place leave nothing else to write, but for a mark that says so to a log which
+        // may follow the checkpoint in force.
+        match !tree.io.is_durable(tree.io.write_mark()) {
+            true if tree.since.of_killed.load(Ordering::Relaxed) => write_pack(tree, &mut cp, unmount)?,
+            true => tree.io.flush()?,
+            false => {}
         }
         nothing_left(tree);
         return Ok(());

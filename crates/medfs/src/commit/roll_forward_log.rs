@@ -22,7 +22,7 @@ use crate::map::page_versions::Attributes;
 use crate::map::refs::ReleasedRefs;
 use crate::tree::Tree;
 use crate::tree::name_journal::recorded_name;
-use medfs_format::node::{Advise, RawDirectNode, RawInode};
+use medfs_format::node::{Advise, Inline, RawDirectNode, RawInode};
 use medfs_format::path::first_page;
 use medfs_format::removed::RemovedName;
 use medfs_format::{Block, NULL_ADDR};
@@ -82,6 +82,7 @@ impl CommitSink for RollForwardLog {
     fn admits(&self, tree: &Tree, file: &StagedFile<'_>) -> Result<(), NeedsCheckpoint> {
         let reason = match file.regular {
             false => file.dirty.then_some(NeedsCheckpoint::NotRegular),
+            true if leaves_no_trace(tree, file) => Some(NeedsCheckpoint::LeavesNoTrace),
             // Placing its pages may change no node, and then nothing is in the way.
             true if !file.nodes_due => None,
             true => in_the_way(tree, file),
@@ -260,6 +261,15 @@ fn gives_nothing_up(tree: &Tree, file: &OnItsWay<'_, '_>) -> bool {
 fn may_seal(tree: &Tree, inode: &Inode) -> bool {
     let of = (!tree.deltas().has_deltas(inode)).then_some(inode.ino);
     tree.seals.as_ref().is_some_and(|seals| !seals.overwrote(of, tree.io.durable_writes()))
+}
+
+/// Whether pages of a file are overwritten whatever the options say, and a log elsewhere may follow the checkpoint in
+/// force: that log must not be replayed over them.
+fn leaves_no_trace(tree: &Tree, file: &StagedFile<'_>) -> bool {
+    let may_be_followed = file.pages_dirty && tree.since.of_killed.load(Ordering::Relaxed);
+    let is_overwritten =
+        |r: &RawInode| r.inline().contains(Inline::PIN_FILE) || r.advise().contains(Advise::COLD);
+    may_be_followed && file.inode.raw(is_overwritten)
 }
 
 /// Why the nodes of a file cannot be written, where they cannot.

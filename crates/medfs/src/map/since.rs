@@ -8,7 +8,7 @@ use medfs_format::Ino;
 use medfs_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Pages that lost their deltas and kept their blocks, by inode and index.
 #[derive(Default)]
@@ -63,6 +63,8 @@ pub(crate) struct SinceCheckpoint {
     pub(crate) old_bases: OldBases,
     /// What the journal in NVRAM holds.
     pub(crate) in_nvram: InNvram,
+    /// The checkpoint in force is that of a mount which did not end, so a log elsewhere may follow it.
+    pub(crate) of_killed: AtomicBool,
 }
 
 impl SinceCheckpoint {
@@ -95,7 +97,9 @@ impl SinceCheckpoint {
             cut_off: _,
             old_bases,
             in_nvram,
+            of_killed,
         } = self;
+        of_killed.store(false, Ordering::Relaxed);
         names.store(0, Ordering::Relaxed);
         old_bases.clear();
         in_nvram.committed();

@@ -1,7 +1,7 @@
 //! The log that outlives the daemon: which logs are replayed, and what becomes of the others.
 
 use crate::common::*;
-use medfs::{FileKind, Files, ManualClock, SurvivorStats, Volume};
+use medfs::{FileKind, Files, Ino, ManualClock, SurvivorStats, Volume};
 use medfs_device::fault::{Effect, Fault, Kind};
 use medfs_device::{BlockDevice, FaultDevice, MemDevice, WriteTag};
 use medfs_format::Block;
@@ -43,16 +43,24 @@ impl Killed {
     }
 
     fn of(device: MemDevice) -> Killed {
+        Killed::after(device, |_, _| ())
+    }
+
+    /// What is done first to the file that is durable.
+    fn after(device: MemDevice, first: impl FnOnce(&Volume, Ino)) -> Killed {
         let (device, logs) = (Arc::new(device), tempfile::tempdir().unwrap());
         let v = mount_on(device.clone(), logs.path(), "");
         let old = file(&v, v.root(), "old");
+        let before = told(&v).records;
+        first(&v, old);
+        let first = told(&v).records - before;
         write(&v, old, 0, &noise(1));
         write(&v, old, PAGE as u64, &noise(2));
         v.sync().unwrap();
         write(&v, old, 3, b"first");
         let new = file(&v, v.root(), "new");
         write(&v, new, 0, b"third");
-        assert_eq!(told(&v).records, 6, "with those before the commit");
+        assert_eq!(told(&v).records - first, 6, "with those before the commit");
         Killed { device, logs }
     }
 
@@ -300,17 +308,24 @@ fn a_log_that_was_removed_is_begun_anew_and_no_other_one_is_removed() {
 /// A write over a page in its place leaves no node behind the checkpoint that would tell of it.
 #[test]
 fn a_log_is_void_after_pages_were_overwritten_in_their_places() {
-    let killed = Killed::of(blank(64, medfs_format::superblock::Feature::empty()));
-    let v = open_with(killed.device.clone(), "in_place=force", Arc::new(ManualClock::new(START)));
-    let old = at(&v, "old").unwrap().ino;
-    write(&v, old, 0, b"newer");
-    v.fsync(old, true).unwrap();
-    drop(v);
-    killed.is_set_aside("is older than the volume");
-    let v = killed.mount("");
-    let mut bytes = [0; 5];
-    v.read(at(&v, "old").unwrap().ino, 0, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"newer");
+    fn nothing(_: &Volume, _: Ino) {}
+    fn pin(v: &Volume, old: Ino) {
+        v.set_pinned(old, true).expect("it has no blocks");
+    }
+    for (options, first) in [("in_place=force", nothing as fn(&Volume, Ino)), ("in_place=off", pin)] {
+        let killed = Killed::after(blank(64, medfs_format::superblock::Feature::empty()), first);
+        let v = open_with(killed.device.clone(), options, Arc::new(ManualClock::new(START)));
+        let old = at(&v, "old").unwrap().ino;
+        write(&v, old, 0, b"newer");
+        v.fsync(old, true).unwrap();
+        assert_eq!(v.stats().in_place_blocks, 1);
+        drop(v);
+        killed.is_set_aside("is older than the volume");
+        let v = killed.mount("");
+        let mut bytes = [0; 5];
+        v.read(at(&v, "old").unwrap().ino, 0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"newer");
+    }
 }
 
 #[test]
