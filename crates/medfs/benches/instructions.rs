@@ -27,11 +27,13 @@ struct Column {
     options: &'static str,
 }
 
-const COLUMNS: [Column; 5] = [
+const COLUMNS: [Column; 7] = [
     Column { name: "plain", deltas: false, nvram: false, options: "delta=off" },
+    Column { name: "plain, ARS", deltas: false, nvram: false, options: "delta=off,placement=reserve" },
     Column { name: "delta=off", deltas: true, nvram: false, options: "delta=off" },
     Column { name: "delta=inline", deltas: true, nvram: false, options: "delta=inline" },
     Column { name: "delta=full", deltas: true, nvram: false, options: "delta=full" },
+    Column { name: "full, ARS", deltas: true, nvram: false, options: "delta=full,placement=reserve" },
     Column { name: "nvram=", deltas: true, nvram: true, options: "delta=full" },
 ];
 

@@ -92,7 +92,7 @@ impl AtomicWrite<'_> {
                 let (slot, is_filled) = self.fill_hole(state, index, near.as_ref())?;
                 filled.extend(is_filled.then_some(index));
                 let change = |block: &mut Block| *block = (**page).clone();
-                Ok((self.change_page(self.inode, state, index, Some(&slot), true, change)?, old))
+                Ok((self.change_page(self.inode, state, index, Some(&slot), true, change)?.slot, old))
             });
             match changed {
                 Ok((slot, old)) => {

@@ -23,17 +23,20 @@ pub(crate) struct BlockWriter<'a> {
 }
 
 impl BlockWriter<'_> {
-    /// Gives a page its block, in place of the one that its slot names, if any. `NoSpace`, with nothing
-    /// changed, where there is none.
-    pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
-        let mut target = self.placement.target(page, slot, &self.map.store);
-        let beside = PageRef { own: None, ..*page };
-        let page = if target == Target::InPlace && self.is_barred(page) {
-            target = self.placement.target(&beside, slot, &self.map.store);
-            &beside
-        } else {
-            page
-        };
+    /// Gives a page its block, in place of the one that its slot names, if any; tells too whether the page was to be
+    /// overwritten, and must not. `NoSpace`, with nothing changed, where there is none.
+    pub(crate) fn assign(&self, slot: &Slot, page: &PageRef) -> Result<(BlockAddr, bool)> {
+        let target = self.placement.target(page, slot, &self.map.store);
+        if target == Target::InPlace && self.is_barred(page) {
+            let beside = PageRef { own: None, ..*page };
+            let target = self.placement.target(&beside, slot, &self.map.store);
+            return Ok((self.assign_to(target, slot, &beside)?, true));
+        }
+        Ok((self.assign_to(target, slot, page)?, false))
+    }
+
+    /// The same by what the policy said.
+    fn assign_to(&self, mut target: Target, slot: &Slot, page: &PageRef) -> Result<BlockAddr> {
         if let Target::At(addr) = target {
             match self.assign_at(slot, page, addr)? {
                 true => {

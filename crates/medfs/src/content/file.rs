@@ -4,7 +4,7 @@
 //! Kernel counterpart: `file.c`, `inline.c`.
 
 use crate::content::Content;
-use crate::content::page_io::copy_out;
+use crate::content::page_io::{ChangedPage, copy_out};
 use crate::content::storage::Change;
 use crate::error::{Error, Posix, Result};
 use crate::map::effects::Effect;
@@ -69,6 +69,13 @@ impl Layout {
             return Err(Error::Incompatible(text.into()));
         }
         Ok(())
+    }
+}
+
+/// Notes a write of a file, which is judged by it before any of its pages goes to the device.
+fn note_write(content: &Content, inode: &Inode, wrote: Wrote) {
+    if let Some(known) = content.profiles.note_write(inode.ino, &wrote) {
+        content.placement.judge(inode, &known, &content.store);
     }
 }
 
@@ -180,15 +187,14 @@ impl Content {
         let end = offset.checked_add(data.len() as u64).ok_or(Posix::FileTooLarge)?;
         self.check_size(inode, end)?;
         self.check_not_released(inode)?;
-        let wrote = Wrote::new(offset, data.len(), inode.size());
-        if let Some(known) = self.profiles.note_write(inode.ino, &wrote) {
-            self.placement.judge(inode, &known, &self.store);
-        }
+        let size = inode.size();
         if state.pages.draft().is_some() {
             self.atomic_write(inode).write(&mut state, offset, data)?;
+            note_write(self, inode, Wrote::new(offset, data.len(), size));
             return Ok(Written { bytes: data.len(), dirtied: false });
         }
-        let bytes = self.write_locked(inode, &mut state, offset, data)?;
+        let (bytes, filled) = self.write_locked(inode, &mut state, offset, data)?;
+        note_write(self, inode, Wrote::new(offset, bytes, size).with_filled(filled));
         if times == WriteTimes::Now {
             self.touch_modified(inode);
         }
@@ -197,19 +203,20 @@ impl Content {
         Ok(Written { bytes, dirtied: bytes == data.len() })
     }
 
-    /// Writes pages until done or out of space; `NoSpace` only where nothing was written.
+    /// Writes pages until done or out of space; `NoSpace` only where nothing was written. Returns how many bytes it
+    /// wrote, and how many pages of them the file did not have.
     fn write_locked(
         &self,
         inode: &Arc<Inode>,
         state: &mut InodeState,
         offset: u64,
         data: &[u8],
-    ) -> Result<usize> {
+    ) -> Result<(usize, u64)> {
         let end = offset + data.len() as u64;
         if inode.is_inline() {
             if end <= self.slots(inode).inline_content_range().len() as u64 {
                 self.write_inline(inode, offset, data);
-                return Ok(data.len());
+                return Ok((data.len(), 0));
             }
             self.convert_inline(inode, state)?;
         }
@@ -218,7 +225,7 @@ impl Content {
             self.before_growth(inode, state, end)?;
         }
         let mut near = None;
-        let mut done = 0;
+        let (mut done, mut filled) = (0, 0);
         while done < data.len() {
             let at = offset + done as u64;
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
@@ -231,7 +238,10 @@ impl Content {
                 b.0[within..within + len].copy_from_slice(chunk);
             });
             match changed {
-                Ok(slot) => near = Some(slot),
+                Ok(ChangedPage { slot, fills }) => {
+                    near = Some(slot);
+                    filled += u64::from(fills);
+                }
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(e) => return Err(e),
             }
@@ -240,7 +250,7 @@ impl Content {
         if offset + done as u64 > size {
             self.set_size(inode, offset + done as u64);
         }
-        Ok(done)
+        Ok((done, filled))
     }
 
     fn write_inline(&self, inode: &Inode, offset: u64, data: &[u8]) {

@@ -39,6 +39,21 @@ pub(crate) fn requests(wanted: &[(BlockAddr, u64)]) -> impl Iterator<Item = &[(B
     near.flat_map(|near| near.chunks(MAX_READ_RUN))
 }
 
+/// A page that was changed.
+pub(crate) struct ChangedPage {
+    /// Its slot, to step to the next page from.
+    pub(crate) slot: Slot,
+    /// The file had nothing there.
+    pub(crate) fills: bool,
+}
+
+/// Whether a clean page whose slot has this address holds nothing yet, as far as the address tells. With deltas or
+/// clusters a page without a block may have content all the same.
+fn is_unwritten(content: &Content, inode: &Inode, addr: BlockAddr) -> bool {
+    let needs_a_block = || !content.is_delta_volume() && inode.raw(|r| r.compression().is_none());
+    addr == NULL_ADDR || (addr == NEW_ADDR && needs_a_block())
+}
+
 impl Content {
     /// A page of a file as it is now: zeros for a hole. Not for inline content.
     pub(crate) fn read_page(&self, inode: &Inode, state: &InodeState, index: u64) -> Result<Arc<Block>> {
@@ -66,7 +81,6 @@ impl Content {
     }
 
     /// Changes one page, reserving its space; `replace` says that `f` overwrites all of it, so nothing is read.
-    /// Returns the slot, to step to the next page from.
     pub(crate) fn change_page(
         &self,
         inode: &Arc<Inode>,
@@ -75,7 +89,7 @@ impl Content {
         near: Option<&Slot>,
         replace: bool,
         f: impl FnOnce(&mut Block),
-    ) -> Result<Slot> {
+    ) -> Result<ChangedPage> {
         self.pages.note_changed();
         self.nodes.changes.page_changed(inode.ino);
         let storage = self.storage(inode);
@@ -97,7 +111,7 @@ impl Content {
                 )
                 .into());
             }
-            return Ok(slot);
+            return Ok(ChangedPage { slot, fills: false });
         }
         // A cluster that is damaged must be found out before anything of it is dirty.
         let old = if replace && !closed { None } else { Some(self.read_page(inode, state, index)?) };
@@ -112,7 +126,7 @@ impl Content {
         let mut page = old.unwrap_or_else(|| Arc::new(Block::ZERO));
         f(Arc::make_mut(&mut page));
         self.add_dirty_page(inode, state, index, page);
-        Ok(slot)
+        Ok(ChangedPage { slot, fills: !closed && is_unwritten(self, inode, addr) })
     }
 
     /// Reads `buf.len()` bytes of a file's pages from `offset` on; the caller has clamped the range to the file.

@@ -97,6 +97,8 @@ pub(crate) struct Placed {
     pub(crate) compact: bool,
     /// It had no block before.
     pub(crate) is_first: bool,
+    /// It was to be overwritten where it was, and must not.
+    pub(crate) barred: bool,
 }
 
 impl Placed {
@@ -109,6 +111,7 @@ impl Placed {
             temperature: Temperature::Warm,
             compact: false,
             is_first: false,
+            barred: false,
         }
     }
 

@@ -292,8 +292,8 @@ impl Placement for ReservePlacement {
 
     fn judge(&self, inode: &Inode, profile: &Known, store: &Store) {
         self.which.judge(inode, profile, self.prices(inode, profile, store).as_ref());
-        let batch = Batch::of(inode, Purpose::Background, 0);
-        if !self.which.has(&batch) && self.files.lock().has(inode.ino) {
+        let has_windows = self.files.lock().has(inode.ino);
+        if has_windows && !self.which.has(&Batch::of(inode, Purpose::Background, 0)) {
             self.release(inode.ino, store);
         }
     }
@@ -315,9 +315,10 @@ impl Placement for ReservePlacement {
     }
 
     fn prices(&self, inode: &Inode, known: &Known, store: &Store) -> Option<Prices> {
+        let pricing = self.pricing.as_ref().filter(|_| known.synced.count > 0)?;
         let fsync = Purpose::Fsync { datasync: false };
         let batch = Batch::of(inode, fsync, known.synced.pages.round() as usize);
-        self.pricing.as_ref()?.prices(known, self.others.overwrites(&batch, store))
+        pricing.prices(known, self.others.overwrites(&batch, store))
     }
 
     fn is_whole(&self, batch: &Batch) -> bool {

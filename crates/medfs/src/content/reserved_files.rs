@@ -2,8 +2,8 @@
 //! decision tree says will fragment in a log (ARS, section IV-A).
 //!
 //! Purpose: one policy each. [`JudgedFiles`] judges a file at its first write, by what became of its kin, and
-//! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement; what a
-//! file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
+//! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement, of which the
+//! second comes after half of the writes up to the next; what a file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
 //! allocates nothing.
 //! Locks: `tree`, `kin` and `samples` are leaves, held for a look; so is what [`Profiles`] takes.
 
@@ -14,7 +14,7 @@ use crate::options::ReserveFiles;
 use crate::profile::file_profile::FIRST_JUDGED;
 use crate::profile::kin::{Kin, KinKey};
 use crate::profile::samples::Samples;
-use crate::profile::{FileSample, Known, Profiles, Standing};
+use crate::profile::{FileSample, Known, Profiles, Standing, is_judged_at};
 use medfs_format::Ino;
 use medfs_format::ars::{Class, Tree, Values};
 use medfs_format::node::RawInode;
@@ -122,7 +122,9 @@ impl ReservedFiles for JudgedFiles {
                 return Standing { class: self.kin.lock().expected(key), ..Standing::default() };
             }
             let features = self.features(inode.ino, known, r);
-            self.samples.lock().judged(inode.ino, &features, known);
+            if is_judged_at(known.writes()) {
+                self.samples.lock().judged(inode.ino, &features, known);
+            }
             let said = self.said(&features);
             let choice = prices.map_or(UpdateClass::of(said, false), |prices| prices.choice(said));
             let standing = known.standing.judged(choice.place(), choice.is_whole());
@@ -181,7 +183,7 @@ pub(crate) mod built_in {
     /// only appended to: below that size fragments are few, and a file that is cut off has its homes freed
     /// before each checkpoint.
     const NODES: [TreeNode; 11] = [
-        split(Feature::Fsyncs, 7, 1, 2),
+        split(Feature::Fsyncs, 2, 1, 2),
         leaf(Class::Log, 90),
         split(Feature::Size, 16, 3, 4),
         leaf(Class::Log, 90),

@@ -9,9 +9,9 @@
 //!
 //! | class | pages | nodes |
 //! |---|---|---|
-//! | log | `u` | the inode, and nodes that name pages, but for those which a policy overwrites |
+//! | log | `u` | the inode, and nodes that name pages, but for those which a policy overwrites, as far as it may |
 //! | delta | `u (1 - f)` | the same of these |
-//! | reserve | `u` | the inode, and the nodes that name pages which are new |
+//! | reserve | `u` | the inode, and the nodes that name pages which are new, or must not be overwritten |
 //! | reserve+delta | `u (1 - f)` | the inode, and nodes of pages that are new, or were deltas over a base |
 //!
 //! Locks: `costs` is a leaf, held for a copy.
@@ -28,6 +28,8 @@ use std::sync::Arc;
 const ALIKE: f64 = 0.01;
 /// Pieces that an fsync makes in a log, from which on a reserve pays that saves nothing else.
 const PIECES: f64 = 0.5;
+/// Part of the nodes that is none.
+const TINY: f64 = 1e-4;
 /// Pages of the largest request that reads in order: 128 KiB.
 const WINDOW: f64 = 32.0;
 
@@ -130,19 +132,26 @@ impl Fsync {
     fn nodes_of(&self, pages: f64, nodes_wait: bool) -> f64 {
         let (part, nodes) = self.named;
         let together = if nodes_wait { self.to_checkpoint } else { 1.0 };
-        let missed = |pages: f64| (1.0 - 1.0 / nodes).powf(pages * part);
-        if nodes > 0.0 { nodes * (1.0 - missed(pages * together)) / together } else { 0.0 }
+        let named = pages * together * part;
+        // Up to one each is named by another node.
+        if named <= 1.0 || nodes <= 1.0 {
+            return named.min(nodes) / together;
+        }
+        let missed = power(1.0 - 1.0 / nodes, named);
+        nodes * (1.0 - missed) / together
     }
 
     fn price(&self, class: UpdateClass, ground: &Ground) -> Price {
         let costs = &ground.costs;
-        let Synced { pages, runs, new, fit, read_in_order, .. } = self.synced;
+        let Synced { pages, runs, new, barred, fit, read_in_order, .. } = self.synced;
         let fit = if class.is_whole() { 0.0 } else { f64::from(fit.unwrap_or_default()) };
         let (pages, new) = (f64::from(pages), f64::from(new));
         let written = pages * (1.0 - fit);
         let is_home = class.place() == Class::Reserve;
-        // Pages that get another block. The one of a page that was a delta is the base of what is durable.
-        let moved = if is_home || ground.overwrites { written * (new + (1.0 - new) * fit) } else { written };
+        // Pages that get another block. The one of a page that was a delta is the base of what is durable, and seals
+        // and records need the blocks of others.
+        let kept = fit.max(f64::from(barred));
+        let moved = if is_home || ground.overwrites { written * (new + (1.0 - new) * kept) } else { written };
         let nodes = 1.0 + self.nodes_of(moved, ground.nodes_wait);
         let runs_of = |pages: f64| f64::from(runs) * pages / f64::from(self.synced.pages);
         // A log takes them together.
@@ -156,6 +165,21 @@ impl Fsync {
         let reading = f64::from(read_in_order) * page_read;
         Price { class, blocks: written + nodes, nanos: writing + comparing + reading, pieces }
     }
+}
+
+/// A number up to 1 to an exponent of 1 at least; in between whole exponents a straight line.
+fn power(base: f64, exponent: f64) -> f64 {
+    let mut left = exponent as u32;
+    let part = exponent - f64::from(left);
+    let (mut power, mut square) = (1.0 - part * (1.0 - base), base);
+    while left > 0 && power > TINY {
+        if left & 1 == 1 {
+            power *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    power
 }
 
 /// What so many blocks take in so many requests.
@@ -270,11 +294,13 @@ mod tests {
         new: bool,
         pages: u32,
         runs: u32,
+        barred: u32,
         deltas: Option<u32>,
         read: u64,
     }
 
-    const NO_HABIT: Habit = Habit { size: 100, new: false, pages: 1, runs: 1, deltas: None, read: 0 };
+    const NO_HABIT: Habit =
+        Habit { size: 100, new: false, pages: 1, runs: 1, barred: 0, deltas: None, read: 0 };
     /// Random updates of a large file that look like nothing there is.
     const UNLIKE: Habit = Habit { size: 32_768, pages: 16, runs: 16, ..NO_HABIT };
     /// A database in TRUNCATE mode.
@@ -293,7 +319,8 @@ mod tests {
                 let deltas =
                     self.deltas.map(|deltas| if n % 2 == 0 { deltas } else { deltas.saturating_sub(1) });
                 let new = if self.new { self.pages } else { 0 };
-                profiles.note_flushed(FILE, Flushed { pages: self.pages, runs: self.runs, new, deltas });
+                let Habit { pages, runs, barred, .. } = *self;
+                profiles.note_flushed(FILE, Flushed { pages, runs, new, barred, deltas });
             }
             profiles.known(FILE).expect("it was written")
         }
@@ -340,6 +367,30 @@ mod tests {
         assert_eq!(choice(&AT_RANDOM), UpdateClass::Reserve, "it would lie in pieces");
         let appended = Habit { pages: 64, runs: 1, ..AT_RANDOM };
         assert_eq!(choice(&Habit { new: false, ..appended }), UpdateClass::Log);
+    }
+
+    /// A policy asks for them to be overwritten, and what is durable keeps them from it.
+    #[test]
+    fn where_most_pages_are_barred_from_being_overwritten_a_reserve_keeps_them_together() {
+        let barred = Habit { deltas: Some(0), barred: 12, ..UNLIKE };
+        let prices = barred.prices("delta=full", true);
+        assert_eq!(prices.choice(Class::Reserve), UpdateClass::Reserve);
+        let [Some(log), _, Some(reserve), _] = prices.all else { panic!("{prices:?}") };
+        assert_eq!((log.pieces, reserve.pieces), (12.0, 0.0));
+        assert_eq!(log.blocks, reserve.blocks, "their addresses change in both");
+        let free = Habit { barred: 0, ..barred };
+        assert_eq!(free.prices("delta=full", true).choice(Class::Reserve), UpdateClass::Log);
+    }
+
+    #[test]
+    fn powers_are_exact_for_whole_exponents_and_near_in_between() {
+        for base in [0.0, 0.5, 0.9, 0.97, 0.999, 1.0f64] {
+            for exponent in [1.0, 1.5, 2.0, 3.25, 16.0, 100.5, 4000.0] {
+                let (found, exact) = (power(base, exponent), base.powf(exponent));
+                assert!((found - exact).abs() < 0.025, "{base} to {exponent}: {found}, {exact}");
+            }
+        }
+        assert!((power(0.9, 37.0) - 0.9f64.powi(37)).abs() < 1e-12);
     }
 
     #[test]

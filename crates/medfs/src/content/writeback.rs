@@ -39,9 +39,11 @@ pub(crate) enum Which {
 /// What an fsync of these pages, in order, writes that were placed so; `tried` as deltas where they fit.
 fn flushed(indices: &[u64], placing: &Placing, tried: bool) -> Flushed {
     let blocks = placing.pages.len() + placing.blocked.len();
+    let of_file = || placing.pages.iter().filter(|page| !page.compact);
     Flushed {
         pages: indices.len() as u32,
-        new: placing.pages.iter().filter(|page| page.is_first && !page.compact).count() as u32,
+        new: of_file().filter(|page| page.is_first).count() as u32,
+        barred: of_file().filter(|page| page.barred).count() as u32,
         runs: indices.chunk_by(|&one, &next| one + 1 == next).count() as u32,
         deltas: tried.then(|| indices.len().saturating_sub(blocks) as u32),
     }
@@ -117,7 +119,7 @@ impl Content {
         let compact = self.is_compact_page(inode, page.index);
         let block = if is_block(old) && !new_block { batch.overwritable(old) } else { batch.new_block() };
         let block = PageRef { index: (!compact).then_some(page.index), ..block };
-        let addr = self.block_writer().assign(slot, &block)?;
+        let (addr, barred) = self.block_writer().assign(slot, &block)?;
         if addr != old {
             self.set_addr(inode, slot, addr);
         }
@@ -126,6 +128,7 @@ impl Content {
             temperature: temperature(block.log()),
             compact,
             is_first: !is_block(old),
+            barred,
             ..page
         });
         Ok(())

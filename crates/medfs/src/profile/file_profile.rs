@@ -18,9 +18,14 @@ const PAGE: u64 = BLOCK_SIZE as u64;
 /// Writes at which a file is judged by its profile for the first time; then at four times as many, and so on.
 pub(crate) const FIRST_JUDGED: u32 = 16;
 
-/// Whether a file is judged by its profile at its write of this number.
+/// Whether a file is judged by its profile at its write of this number, whatever was judged before.
 pub fn is_judged_at(writes: u32) -> bool {
     writes >= FIRST_JUDGED && writes.is_power_of_two() && writes.trailing_zeros().is_multiple_of(2)
+}
+
+/// The same of one about which the last two judgements differ: it is judged again after half of the time.
+fn is_judged_again_at(writes: u32) -> bool {
+    writes > FIRST_JUDGED && writes.is_power_of_two()
 }
 
 fn bounded(pages: u64) -> u32 {
@@ -34,7 +39,7 @@ pub struct Wrote {
     pub first: u64,
     /// Pages that it changes.
     pub pages: u64,
-    /// Of them, pages with bytes that the file had.
+    /// Of them, pages that the file had.
     pub over: u64,
     /// Pages up to the file's end, once it is written.
     pub size: u64,
@@ -53,6 +58,11 @@ impl Wrote {
         }
     }
 
+    /// The same where so many of the pages were holes, or behind the end.
+    pub(crate) fn with_filled(self, filled: u64) -> Wrote {
+        Wrote { over: self.over.min(self.pages.saturating_sub(filled)), ..self }
+    }
+
     /// Pages from the first on that are new to the file.
     pub fn of_pages(pages: u64) -> Wrote {
         Wrote { first: 0, pages, over: 0, size: pages }
@@ -66,18 +76,27 @@ pub struct Standing {
     pub class: Class,
     /// Its pages are written as a whole, as deltas of them do not pay.
     pub whole: bool,
-    /// The last judgement said otherwise: a second one in a row makes it so.
+    /// The last judgement said that they belong elsewhere: a second one in a row makes it so.
     pub doubted: bool,
+    /// The same of whether they are written as a whole.
+    pub whole_doubted: bool,
 }
 
 impl Standing {
-    /// As a judgement leaves it: a change takes two in a row.
+    /// As a judgement leaves it: a change of either takes two in a row.
     pub fn judged(self, class: Class, whole: bool) -> Standing {
-        let differs = (class, whole) != (self.class, self.whole);
-        match differs && self.doubted {
-            true => Standing { class, whole, doubted: false },
-            false => Standing { doubted: differs, ..self },
+        let (moves, turns) = (class != self.class, whole != self.whole);
+        Standing {
+            class: if moves && self.doubted { class } else { self.class },
+            doubted: moves && !self.doubted,
+            whole: self.whole != (turns && self.whole_doubted),
+            whole_doubted: turns && !self.whole_doubted,
         }
+    }
+
+    /// Whether the last judgement waits for another one.
+    fn is_in_doubt(self) -> bool {
+        self.doubted || self.whole_doubted
     }
 }
 
@@ -90,6 +109,8 @@ pub(crate) struct Flushed {
     pub(crate) runs: u32,
     /// Pages that got their first block.
     pub(crate) new: u32,
+    /// Pages that were to be overwritten where they are, and went elsewhere, as a seal or a record needs their blocks.
+    pub(crate) barred: u32,
     /// Pages that needed no block, as they became deltas; none where that was not tried.
     pub(crate) deltas: Option<u32>,
 }
@@ -103,6 +124,8 @@ pub struct Synced {
     pub runs: f32,
     /// Part of the pages that get their first block.
     pub new: f32,
+    /// Part of the pages that were to be overwritten, and went elsewhere, as what is durable needs their blocks.
+    pub barred: f32,
     /// Part of the pages that need no block, as they become deltas; none where that was never tried.
     pub fit: Option<f32>,
     /// Pages that are read right behind another one, from one fsync to the next.
@@ -120,6 +143,7 @@ impl Synced {
         blend(&mut self.pages, one.pages as f32);
         blend(&mut self.runs, one.runs as f32);
         blend(&mut self.new, one.new as f32 / one.pages as f32);
+        blend(&mut self.barred, one.barred as f32 / one.pages as f32);
         blend(&mut self.read_in_order, read_in_order as f32);
         if let Some(deltas) = one.deltas {
             let part = deltas as f32 / one.pages as f32;
@@ -195,7 +219,8 @@ impl Marks {
     const RESERVE: u8 = 1;
     const DOUBTED: u8 = 2;
     const WHOLE: u8 = 4;
-    const CLASS: u32 = 3;
+    const WHOLE_DOUBTED: u8 = 8;
+    const CLASS: u32 = 4;
     const CLASSES: [Option<FileClass>; 5] = [
         None,
         Some(FileClass::Database),
@@ -210,15 +235,22 @@ impl Marks {
 
     fn standing(self) -> Standing {
         let class = if self.0 & Self::RESERVE != 0 { Class::Reserve } else { Class::Log };
-        Standing { class, whole: self.0 & Self::WHOLE != 0, doubted: self.0 & Self::DOUBTED != 0 }
+        let has = |mark: u8| self.0 & mark != 0;
+        Standing {
+            class,
+            whole: has(Self::WHOLE),
+            doubted: has(Self::DOUBTED),
+            whole_doubted: has(Self::WHOLE_DOUBTED),
+        }
     }
 
     fn new(class: Option<FileClass>, standing: Standing) -> Marks {
         let class = Self::CLASSES.iter().position(|&one| one == class).unwrap_or_default() as u8;
-        let reserve = if standing.class == Class::Reserve { Self::RESERVE } else { 0 };
-        let doubted = if standing.doubted { Self::DOUBTED } else { 0 };
-        let whole = if standing.whole { Self::WHOLE } else { 0 };
-        Marks(class << Self::CLASS | reserve | doubted | whole)
+        let mark = |is_so, mark| if is_so { mark } else { 0 };
+        let place =
+            mark(standing.class == Class::Reserve, Self::RESERVE) | mark(standing.doubted, Self::DOUBTED);
+        let whole = mark(standing.whole, Self::WHOLE) | mark(standing.whole_doubted, Self::WHOLE_DOUBTED);
+        Marks(class << Self::CLASS | place | whole)
     }
 }
 
@@ -371,7 +403,9 @@ impl FileProfile {
     /// What counts in windows, in this one.
     fn in_use(&mut self, window: u32) -> &mut Recent {
         let recent = self.recent.get_or_insert_with(|| Box::new(Recent::new(window)));
-        **recent = recent.in_window(window);
+        if recent.window < window {
+            **recent = recent.in_window(window);
+        }
         recent
     }
 
@@ -383,7 +417,7 @@ impl FileProfile {
     }
 
     /// Notes a call that writes; tells whether the file is judged at this one: the first one, then
-    /// [`FIRST_JUDGED`], and each power of four behind.
+    /// [`FIRST_JUDGED`], and each power of four behind, or of two while the last judgement waits for another one.
     pub(super) fn note_write(&mut self, window: u32, seconds: u32, wrote: &Wrote) -> bool {
         let recent = self.in_use(window);
         recent.writes = recent.writes.saturating_add(1);
@@ -395,7 +429,8 @@ impl FileProfile {
         self.writes = self.writes.saturating_add(1);
         self.pages.add(wrote);
         self.size = self.size.max(bounded(wrote.size));
-        self.writes == 1 || is_judged_at(self.writes)
+        let again = is_judged_again_at(self.writes) && self.standing().is_in_doubt();
+        self.writes == 1 || is_judged_at(self.writes) || again
     }
 
     pub(super) fn note_fsync(&mut self) {
@@ -503,10 +538,32 @@ mod tests {
     }
 
     #[test]
+    fn what_fills_holes_overwrites_nothing() {
+        let wrote = Wrote::new(0, 40_960, 36_864);
+        assert_eq!((wrote.pages, wrote.over), (10, 9));
+        let over = |filled| wrote.with_filled(filled).over;
+        assert_eq!((over(0), over(1), over(4), over(10), over(u64::MAX)), (9, 9, 6, 0, 0));
+    }
+
+    #[test]
     fn a_file_is_judged_at_its_first_write_at_16_and_at_each_fourfold() {
         let mut profile = FileProfile::new(0);
         let judged: Vec<u32> = (1..5000).filter(|_| profile.note_write(0, 0, &Wrote::of_pages(1))).collect();
         assert_eq!(judged, [1, 16, 64, 256, 1024, 4096]);
+    }
+
+    #[test]
+    fn a_judgement_that_differs_is_confirmed_or_dispelled_after_half_of_the_time() {
+        let mut profile = FileProfile::new(0);
+        let mut judged = Vec::new();
+        for n in 1..5000 {
+            if profile.note_write(0, 0, &Wrote::of_pages(1)) {
+                judged.push(n);
+                let class = if [16, 256, 512].contains(&n) { Class::Reserve } else { Class::Log };
+                profile.set_standing(profile.standing().judged(class, false));
+            }
+        }
+        assert_eq!(judged, [1, 16, 32, 64, 256, 512, 1024, 2048, 4096]);
     }
 
     #[test]
@@ -525,25 +582,32 @@ mod tests {
         assert_eq!(classes(&[Reserve, Log, Reserve, Log]), [Log; 4]);
         assert_eq!(classes(&[Reserve, Reserve, Log, Log, Log]), [Log, Reserve, Reserve, Log, Log]);
         let whole = Standing::default().judged(Log, true);
-        assert!(whole.doubted && !whole.whole);
-        assert_eq!(whole.judged(Log, true), Standing { class: Log, whole: true, doubted: false });
+        assert!(whole.whole_doubted && !whole.whole);
+        assert_eq!(whole.judged(Log, true), Standing { whole: true, ..Standing::default() });
+        // That deltas do not pay says nothing of the place.
+        let placed = whole.judged(Reserve, true);
+        assert_eq!((placed.class, placed.whole, placed.doubted), (Log, true, true));
     }
 
     #[test]
     fn what_fsyncs_write_is_an_average_that_forgets() {
         let mut profile = FileProfile::new(0);
-        let flushed = |pages, runs, deltas| Flushed { pages, runs, new: 1, deltas };
+        let flushed = |pages, runs, deltas| Flushed { pages, runs, new: 1, barred: 1, deltas };
         profile.note_write(0, 0, &Wrote { first: 0, pages: 1000, over: 0, size: 1000 });
         profile.note_flushed(0, flushed(1000, 1, None));
         let first = profile.known(0).synced;
-        assert_eq!(first, Synced { pages: 1000.0, runs: 1.0, new: 0.001, count: 1, ..Synced::default() });
+        let part = 0.001;
+        let expected =
+            Synced { pages: 1000.0, runs: 1.0, new: part, barred: part, count: 1, ..Synced::default() };
+        assert_eq!(first, expected);
         for n in 0..100 {
             profile.note_read(0, n, 5);
             profile.note_flushed(0, flushed(4, 2, (n % 2 == 0).then_some(1)));
         }
-        let Synced { pages, runs, new, fit, read_in_order, count } = profile.known(0).synced;
+        let Synced { pages, runs, new, barred, fit, read_in_order, count } = profile.known(0).synced;
         let near = |found: f32, expected: f32| (found - expected).abs() < 0.01;
-        assert!(near(pages, 4.0) && near(runs, 2.0) && near(new, 0.25), "{pages} {runs} {new}");
+        assert!(near(pages, 4.0) && near(runs, 2.0), "{pages} {runs}");
+        assert!(near(new, 0.25) && near(barred, 0.25), "{new} {barred}");
         assert!(fit == Some(0.25) && count == 101 && near(read_in_order, 4.0), "{fit:?} {read_in_order}");
         profile.rest();
         assert_eq!(profile.known(0).synced, Synced::default());
@@ -552,9 +616,14 @@ mod tests {
     #[test]
     fn name_and_judgement_share_a_byte_and_do_not_disturb_each_other() {
         let classes = [FileClass::Database, FileClass::RollbackJournal, FileClass::Wal, FileClass::Other];
-        let standings = [Class::Log, Class::Reserve]
-            .into_iter()
-            .flat_map(|class| [0, 1, 2, 3].map(|n| Standing { class, whole: n % 2 == 1, doubted: n > 1 }));
+        let standings = [Class::Log, Class::Reserve].into_iter().flat_map(|class| {
+            (0..8).map(move |n| Standing {
+                class,
+                whole: n & 1 != 0,
+                doubted: n & 2 != 0,
+                whole_doubted: n & 4 != 0,
+            })
+        });
         let mut profile = FileProfile::new(0);
         assert_eq!((profile.class(), profile.standing()), (None, Standing::default()));
         for standing in standings {

@@ -98,7 +98,7 @@ fn pages_from_before_a_file_was_judged_come_to_its_reserve() {
     }
     assert!(extents(v, f) > 20);
     // Whoever reads it: it is large, and in small pieces.
-    assert!(mounted.rest(&[]) > 50);
+    assert!(mounted.rest(&[]) > 20);
     assert_eq!(extents(v, f), 1);
     assert!(content(v, f) == expected);
     v.close().expect("close");
