@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::extents::Extent;
 use crate::options::{DeltaMode, PlacementPolicy, ReserveFiles};
 use crate::profile::Known;
-use crate::profile::file_profile::FIRST_JUDGED;
+use crate::profile::judging::FIRST_JUDGED;
 use crate::tree::Tree as Names;
 use crate::volume::Volume;
 use medfs_format::Ino;

@@ -11,7 +11,7 @@ use crate::content::placement::Batch;
 use crate::content::update_costs::{Prices, UpdateClass};
 use crate::map::inode::Inode;
 use crate::options::ReserveFiles;
-use crate::profile::file_profile::FIRST_JUDGED;
+use crate::profile::judging::FIRST_JUDGED;
 use crate::profile::kin::{Kin, KinKey};
 use crate::profile::samples::Samples;
 use crate::profile::{FileSample, Known, Profiles, Standing, is_judged_at};

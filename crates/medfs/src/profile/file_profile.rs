@@ -10,23 +10,11 @@
 
 use super::file_class::FileClass;
 use super::hotness::Point;
+use super::judging::{Standing, is_judged_again_at, is_judged_at};
 use medfs_format::BLOCK_SIZE;
 use medfs_format::ars::{Class, FEATURES, Feature, Values};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-
-/// Writes at which a file is judged by its profile for the first time; then at four times as many, and so on.
-pub(crate) const FIRST_JUDGED: u32 = 16;
-
-/// Whether a file is judged by its profile at its write of this number, whatever was judged before.
-pub fn is_judged_at(writes: u32) -> bool {
-    writes >= FIRST_JUDGED && writes.is_power_of_two() && writes.trailing_zeros().is_multiple_of(2)
-}
-
-/// The same of one about which the last two judgements differ: it is judged again after half of the time.
-fn is_judged_again_at(writes: u32) -> bool {
-    writes > FIRST_JUDGED && writes.is_power_of_two()
-}
 
 fn bounded(pages: u64) -> u32 {
     u32::try_from(pages).unwrap_or(u32::MAX)
@@ -66,37 +54,6 @@ impl Wrote {
     /// Pages from the first on that are new to the file.
     pub fn of_pages(pages: u64) -> Wrote {
         Wrote { first: 0, pages, over: 0, size: pages }
-    }
-}
-
-/// What was judged of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// Where its pages belong.
-    pub class: Class,
-    /// Its pages are written as a whole, as deltas of them do not pay.
-    pub whole: bool,
-    /// The last judgement said that they belong elsewhere: a second one in a row makes it so.
-    pub doubted: bool,
-    /// The same of whether they are written as a whole.
-    pub whole_doubted: bool,
-}
-
-impl Standing {
-    /// As a judgement leaves it: a change of either takes two in a row.
-    pub fn judged(self, class: Class, whole: bool) -> Standing {
-        let (moves, turns) = (class != self.class, whole != self.whole);
-        Standing {
-            class: if moves && self.doubted { class } else { self.class },
-            doubted: moves && !self.doubted,
-            whole: self.whole != (turns && self.whole_doubted),
-            whole_doubted: turns && !self.whole_doubted,
-        }
-    }
-
-    /// Whether the last judgement waits for another one.
-    fn is_in_doubt(self) -> bool {
-        self.doubted || self.whole_doubted
     }
 }
 
@@ -417,7 +374,8 @@ impl FileProfile {
     }
 
     /// Notes a call that writes; tells whether the file is judged at this one: the first one, then
-    /// [`FIRST_JUDGED`], and each power of four behind, or of two while the last judgement waits for another one.
+    /// [`FIRST_JUDGED`](super::judging::FIRST_JUDGED), and each power of four behind, or of two while the last
+    /// judgement waits for another one.
     pub(super) fn note_write(&mut self, window: u32, seconds: u32, wrote: &Wrote) -> bool {
         let recent = self.in_use(window);
         recent.writes = recent.writes.saturating_add(1);

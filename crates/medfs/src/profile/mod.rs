@@ -9,12 +9,14 @@
 pub(crate) mod file_class;
 pub(crate) mod file_profile;
 pub(crate) mod hotness;
+pub(crate) mod judging;
 pub(crate) mod kin;
 pub(crate) mod samples;
 pub(crate) mod table;
 
 pub(crate) use file_profile::Flushed;
-pub use file_profile::{Known, Standing, Synced, Wrote, is_judged_at};
+pub use file_profile::{Known, Synced, Wrote};
 pub use hotness::{FEW_WRITES, Hotness};
+pub use judging::{Standing, is_judged_at};
 pub use samples::{Fate, FileSample};
 pub use table::Profiles;

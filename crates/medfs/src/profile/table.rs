@@ -13,8 +13,9 @@
 //! Locks: each shard's mutex, which is a leaf; no two are held at once.
 
 use super::file_class::FileClass;
-use super::file_profile::{FileProfile, Flushed, Known, Standing, Wrote};
+use super::file_profile::{FileProfile, Flushed, Known, Wrote};
 use super::hotness::{Hcluster, Hotness, Point};
+use super::judging::Standing;
 use crate::stats::HotnessStats;
 use medfs_format::Ino;
 use medfs_format::node::RawInode;
