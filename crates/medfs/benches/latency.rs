@@ -400,22 +400,25 @@ fn in_turn(sides: &[(Mounted, Ino)], rounds: usize) -> Vec<Vec<f64>> {
 fn nvram_table() {
     println!("\nfsyncs of {SMALL} changed bytes, in turn, all devices in memory: the engine's time in us");
     println!(
-        "{:<24} {:>7} {:>7} {:>7}   {:>9} {:>5} {:>11} {:>14}",
+        "{:<28} {:>7} {:>7} {:>7}   {:>9} {:>5} {:>11} {:>14}",
         "", "median", "99%", "worst", "delta=off", "99%", "checkpoints", "bytes a record"
     );
-    let new = |options: &str, nvram| {
+    let sides = [
+        ("delta=off", "delta=off", None),
+        ("nvram=, 64 MiB, delta=off", "delta=off", Some(64 << 20)),
+        ("nvram=, 64 MiB", "delta=full", Some(64 << 20)),
+        ("nvram=, 1 MiB", "delta=full", Some(1 << 20)),
+    ];
+    let mounted = sides.map(|(_, options, nvram)| {
         let m = open_beside(&blank(), options, nvram);
         let f = m.new_file();
         (m, f)
-    };
-    let sides = [("delta=off", None), ("nvram=, 64 MiB", Some(64 << 20)), ("nvram=, 1 MiB", Some(1 << 20))];
-    let mounted =
-        sides.map(|(_, nvram)| new(if nvram.is_some() { "delta=full" } else { "delta=off" }, nvram));
+    });
     let times = in_turn(&mounted, 200);
     let at = |times: &[f64], part: f64| times[((times.len() - 1) as f64 * part) as usize];
-    for (((name, _), (m, _)), of) in sides.iter().zip(&mounted).zip(&times) {
+    for (((name, ..), (m, _)), of) in sides.iter().zip(&mounted).zip(&times) {
         let [median, most, worst] = [0.5, 0.99, 1.0].map(|part| at(of, part));
-        print!("{name:<24} {median:>7.1} {most:>7.1} {worst:>7.0}");
+        print!("{name:<28} {median:>7.1} {most:>7.1} {worst:>7.0}");
         print!("   {:>9.2} {:>5.2}", median / at(&times[0], 0.5), most / median);
         match m.v.stats().nvram {
             Some(nvram) => {
