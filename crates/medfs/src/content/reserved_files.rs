@@ -3,8 +3,8 @@
 //!
 //! Purpose: one policy each. [`JudgedFiles`] judges a file at its first write, by what became of its kin, and
 //! then by the tree at its 16th, 64th, 256th .. write. A change takes two judgements in agreement, of which the
-//! second comes after half of the writes up to the next; what a file became is told to its kin. Invariant: a judgement takes as many compares as the tree is deep, and
-//! allocates nothing.
+//! second comes after half of the writes up to the next; what a file became is told to its kin.
+//! Invariant: a judgement takes as many compares as the tree is deep, and allocates nothing.
 //! Locks: `tree`, `kin` and `samples` are leaves, held for a look; so is what [`Profiles`] takes.
 
 use crate::content::placement::Batch;
