@@ -4,8 +4,10 @@
 use crate::common::*;
 use crate::nvram::{crashed, opened, stats};
 use medfs::{Clock, Files, ManualClock, MountOptions, NvramStats, Volume, open_with_nvram};
-use medfs_device::{MemDevice, MemNvram};
-use std::sync::Arc;
+use medfs_device::{MemDevice, MemNvram, Nvram};
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A volume with its device, memory and clock, and a durable file of eight pages that no codec makes smaller.
@@ -158,6 +160,68 @@ fn where_records_hold_all_the_commit_interval_takes_no_checkpoint() {
         }
         assert!(stats(&v).emptied > before, "{options}: a record is five minutes old");
     }
+}
+
+/// A memory of which each record is followed by a change of the volume, at once.
+struct Busy {
+    memory: Arc<MemNvram>,
+    then: Mutex<Option<Box<dyn FnMut() + Send>>>,
+}
+
+impl Nvram for Busy {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn unit(&self) -> u64 {
+        self.memory.unit()
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.memory.read(offset, bytes)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write(offset, bytes)
+    }
+    fn persist(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.memory.persist(offset, len)?;
+        if let Some(then) = &mut *self.then.lock().expect("no panic") {
+            // Whoever makes the record holds locks.
+            std::thread::scope(|scope| drop(scope.spawn(then)));
+        }
+        Ok(())
+    }
+    fn name(&self) -> String {
+        self.memory.name()
+    }
+}
+
+/// What is written while the timer records does not wait yet: no checkpoint comes of it.
+#[test]
+fn writes_that_never_pause_bring_no_checkpoint_of_the_commit_interval() {
+    let (device, memory) = (Arc::new(blank_delta(64)), Arc::new(MemNvram::new(256 << 10)));
+    let clock = Arc::new(ManualClock::new(START));
+    let busy = Arc::new(Busy { memory: memory.clone(), then: Mutex::new(None) });
+    let v = open_with_nvram(device.clone(), busy.clone(), MountOptions::default(), clock.clone());
+    let v = Arc::new(v.expect("opens"));
+    let ([f, g], expected) = (["f", "g"].map(|name| noisy_file(&v, name, 8).0), Arc::new(AtomicU8::new(0)));
+    let (writer, count) = (Arc::downgrade(&v), expected.clone());
+    *busy.then.lock().expect("no panic") = Some(Box::new(move || {
+        if let Some(v) = writer.upgrade() {
+            write(&v, g, 9, &[count.fetch_add(1, Ordering::Relaxed)]);
+        }
+    }));
+    let before = stats(&v).emptied;
+    for second in 0..200u8 {
+        write(&v, f, u64::from(second), &[second]);
+        clock.advance(Duration::from_secs(1));
+        v.background().expect("background");
+    }
+    assert_eq!(stats(&v).emptied, before);
+    assert!(stats(&v).unsynced > 30, "{:?}", stats(&v));
+    *busy.then.lock().expect("no panic") = None;
+    let (device, memory) = crashed(&device, &memory);
+    let again = opened(&device, &memory, "").expect("opens");
+    let byte = |name: &str, at: usize| content(&again, self::at(&again, name).expect("the file").ino)[at];
+    assert!(byte("f", 190) == 190 && byte("g", 9) > 30, "all but the last seconds");
 }
 
 #[test]

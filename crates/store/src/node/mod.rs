@@ -369,6 +369,15 @@ impl Nodes {
         self.dirty.lock().values().any(|p| p.read(NodeData::is_to_commit))
     }
 
+    /// Inodes of which the commit interval has a node to make durable, in their order.
+    pub fn inodes_to_commit(&self) -> Vec<Ino> {
+        let dirty = self.dirty.lock();
+        let waiting = dirty.iter().filter(|(_, page)| page.read(NodeData::is_to_commit));
+        let mut inodes: Vec<Ino> = waiting.map(|((ino, _), _)| *ino).collect();
+        inodes.dedup();
+        inodes
+    }
+
     /// Whether one node of an inode is due with at least this mark.
     pub fn is_dirty(&self, ino: Ino, nid: Nid, least: Dirty) -> bool {
         self.dirty.lock().get(&(ino, nid)).is_some_and(|p| p.read(|d| d.due() >= least))

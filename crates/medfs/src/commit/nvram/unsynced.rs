@@ -32,38 +32,33 @@ impl Commit {
     pub(crate) fn record_unsynced(&self) -> Result<()> {
         let Some(nvram) = &self.ways.nvram else { return Ok(()) };
         nvram.unsynced_recorded(self.clock.monotonic());
-        self.record_due(nvram, Dirty::Full)
+        self.record_due(nvram, Dirty::Full).map(drop)
     }
 
     /// Where the commit interval has passed: records what a checkpoint would make durable, and tells whether records
-    /// then hold all of it. What changed of a directory they do not.
+    /// then hold all of what waited. What comes meanwhile waits for the next interval. What changed of a directory
+    /// they do not hold.
     pub(crate) fn records_hold_all(&self) -> Result<bool> {
         let now = self.clock.monotonic();
         let Some(nvram) = self.ways.nvram.as_ref().filter(|_| self.since.in_nvram.any()) else {
             return Ok(false);
         };
-        if !nvram.unsynced_are_due(now, Duration::ZERO) {
+        if !nvram.unsynced_are_due(now, Duration::ZERO) || !self.since.moved_names.lock().is_empty() {
             return Ok(false);
         }
-        self.record_due(nvram, Dirty::Tick)?;
-        let epoch = self.since.in_nvram.epoch();
-        let is_held = |file: &Arc<Inode>| {
-            let state = file.lock.read();
-            let touched = state.pages.touched(epoch);
-            file.kind() == FileKind::Regular
-                && touched.is_some_and(|touched| touched.iter().all(|&page| !state.pages.is_dirty(page)))
-        };
-        let all = self.since.moved_names.lock().is_empty()
-            && !self.nodes.any_to_commit()
-            && self.inodes.dirty().iter().all(is_held);
+        let with_pages = self.inodes.dirty().into_iter().map(|inode| inode.ino);
+        let waiting: Vec<Ino> = self.nodes.inodes_to_commit().into_iter().chain(with_pages).collect();
+        let held = self.record_due(nvram, Dirty::Tick)?;
+        let all = waiting.iter().all(|ino| held.contains(ino));
         if all {
             nvram.ring.all_is_held(now);
         }
         Ok(all)
     }
 
-    /// Records changes of regular files whose inodes are due with at least this mark, or whose pages are dirty.
-    fn record_due(&self, nvram: &NvramJournal, least: Dirty) -> Result<()> {
+    /// Records changes of regular files whose inodes are due with at least this mark, or whose pages are dirty. Returns
+    /// those that records hold.
+    fn record_due(&self, nvram: &NvramJournal, least: Dirty) -> Result<BTreeSet<Ino>> {
         let due =
             self.nodes.inodes_due(least).into_iter().chain(self.inodes.dirty().into_iter().map(|i| i.ino));
         let due: BTreeSet<Ino> = due.collect();
@@ -72,19 +67,27 @@ impl Commit {
             |file: &Arc<Inode>| file.kind() == FileKind::Regular && !self.hiding().contains(file.ino);
         // What is gone meanwhile, or cannot be read, is left out.
         let files: Vec<_> = due.into_iter().filter_map(|ino| self.inode(ino).ok()).filter(wanted).collect();
+        let mut held = BTreeSet::new();
         for some in files.chunks(MOST_TOGETHER) {
             self.check_writable()?;
-            if !self.record_together(nvram, some)? && some.len() > 1 {
+            if !self.record_together(nvram, some, &mut held)? && some.len() > 1 {
                 // One that does not fit keeps no other from it.
-                some.iter()
-                    .try_for_each(|file| self.record_together(nvram, std::slice::from_ref(file)).map(drop))?;
+                for file in some {
+                    self.record_together(nvram, std::slice::from_ref(file), &mut held)?;
+                }
             }
         }
-        Ok(())
+        Ok(held)
     }
 
-    /// Records some files, sorted by number, whose names are in nothing's way. `false`: no record holds them all.
-    fn record_together(&self, nvram: &NvramJournal, files: &[Arc<Inode>]) -> Result<bool> {
+    /// Records some files, sorted by number, whose names are in nothing's way, and adds them to those that are `held`.
+    /// `false`: no record holds them.
+    fn record_together(
+        &self,
+        nvram: &NvramJournal,
+        files: &[Arc<Inode>],
+        held: &mut BTreeSet<Ino>,
+    ) -> Result<bool> {
         // A name that another file had would have to be settled first, which may take blocks.
         let judge = NameJudge { commit: self };
         let plain = |inode: &&Arc<Inode>| self.since.moved_names.lock().is_empty() && judge.is_plain(inode);
@@ -96,14 +99,16 @@ impl Commit {
             .collect();
         let (mut set, _) = ChangeSet::of_files(self, &requests)?;
         set.ask(self, &*self.ways.sink);
-        set.files.retain(|file| file.refused.is_none() && file.dirty);
-        if set.files.is_empty() {
-            return Ok(true);
-        }
+        set.files.retain(|file| file.refused.is_none());
+        let all: Vec<Ino> = set.files.iter().map(|file| file.inode.ino).collect();
+        set.files.retain(|file| file.dirty);
         let before = nvram.records();
-        let recorded = nvram.record(self, &set, false)?.is_ok();
+        let recorded = set.files.is_empty() || nvram.record(self, &set, false)?.is_ok();
         if nvram.records() > before {
             nvram.note_unsynced();
+        }
+        if recorded {
+            held.extend(all);
         }
         Ok(recorded)
     }
