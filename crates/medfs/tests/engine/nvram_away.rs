@@ -63,6 +63,26 @@ fn small_updates_of_many_pages_stay_unwritten_in_a_small_cache() {
     }
 }
 
+/// Pages that left memory change again and again: a record that takes the place of all others has them too.
+#[test]
+fn records_of_pages_that_left_memory_are_compacted() {
+    let mounted = mounted(256 << 10, "cache=1M");
+    let (f, mut expected) = noisy_file(&mounted.v, "f", 300);
+    mounted.v.sync().expect("sync");
+    let before = stats(&mounted.v).emptied;
+    for round in 0..12usize {
+        for page in 0..300 {
+            patch(&mounted.v, f, &mut expected, page * PAGE + round * 7, &noise(page as u64)[..9]);
+            mounted.v.fsync(f, true).expect("fsync");
+        }
+    }
+    let stats = stats(&mounted.v);
+    assert!(stats.compactions > 1 && stats.pages_away > 200, "{stats:?}");
+    assert_eq!(stats.emptied, before, "no checkpoint was needed");
+    assert!(content(&mounted.v, f) == expected);
+    assert!(content(&mounted.after_power_loss("cache=1M").v, f) == expected);
+}
+
 /// Writes into a file, or beyond its end.
 fn put(v: &Volume, ino: Ino, expected: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     expected.resize(expected.len().max(at + bytes.len()), 0);

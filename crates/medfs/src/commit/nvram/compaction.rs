@@ -13,6 +13,7 @@
 //! Locks: called with the ring's held; takes leaves.
 
 use super::admission::Admission;
+use crate::content::away::AwayPages;
 use crate::tree::Tree;
 use medfs_codec::page_checksum;
 use medfs_format::node::RawInode;
@@ -146,7 +147,7 @@ impl<'a> Compaction<'a> {
             if same {
                 made.delta(version.ino, Home::Page(version.index), version.body);
             } else {
-                self.add_anew(version, &starts[at], made)?;
+                self.add_anew(at, &starts[at], made)?;
             }
             if made.size() > self.most {
                 return Err(Kept::Much);
@@ -156,13 +157,9 @@ impl<'a> Compaction<'a> {
     }
 
     /// Adds a version with another start than its record has.
-    fn add_anew(
-        &self,
-        version: &Version<'_>,
-        parts: &[RawPart],
-        made: &mut RecordBuilder,
-    ) -> Result<(), Kept> {
-        let content = self.content(version).ok_or(Kept::ForNow)?;
+    fn add_anew(&self, at: usize, parts: &[RawPart], made: &mut RecordBuilder) -> Result<(), Kept> {
+        let version = &self.versions[at];
+        let content = self.content(at).ok_or(Kept::ForNow)?;
         let mut start = Block::boxed();
         for part in parts {
             let Some((from, to)) = part.ranges() else { return Err(Kept::ForNow) };
@@ -170,7 +167,7 @@ impl<'a> Compaction<'a> {
                 PartOf::Block(addr) => self.tree.base(addr).ok(),
                 PartOf::Page(index) => {
                     let of = self.last.get(&(version.ino, index));
-                    of.and_then(|&of| self.content(&self.versions[of]))
+                    of.and_then(|&of| self.content(of))
                 }
             };
             start.0[to].copy_from_slice(&source.ok_or(Kept::ForNow)?.0[from]);
@@ -184,11 +181,39 @@ impl<'a> Compaction<'a> {
         Ok(())
     }
 
-    /// The last version of a page, where memory has it.
-    fn content(&self, version: &Version<'_>) -> Option<Arc<Block>> {
-        let index = u64::from(version.index);
-        let held = self.tree.since.in_nvram.of(version.ino, |held| held.get(&index).cloned().flatten())?;
-        (page_checksum(&held.0) == version.body.checksum).then_some(held)
+    /// What a version is. The last one of a page memory may have; otherwise its records make it, where they start from
+    /// blocks and from the page itself.
+    fn content(&self, at: usize) -> Option<Arc<Block>> {
+        let Version { ino, index, body, .. } = &self.versions[at];
+        let page = u64::from(*index);
+        let held = self.tree.since.in_nvram.of(*ino, |held| held.get(&page).cloned().flatten());
+        let held = held.filter(|held| page_checksum(&held.0) == body.checksum);
+        held.or_else(|| self.replayed(at))
+    }
+
+    /// The same from its records alone.
+    fn replayed(&self, at: usize) -> Option<Arc<Block>> {
+        let (mut first, mut later) = (at, Vec::new());
+        while let [Some(before)] = self.versions[first].of[..] {
+            if self.versions[before].index != self.versions[first].index {
+                return None;
+            }
+            later.push(first);
+            first = before;
+        }
+        let start = match self.versions[first].body.base {
+            Base::Block(NULL_ADDR) => Vec::new(),
+            Base::Block(addr) => vec![RawPart::whole(addr)],
+            Base::Parts(parts) => parts.to_vec(),
+        };
+        let is_of_blocks = start.iter().all(|part| matches!(part.of(), PartOf::Block(_)));
+        let mut block = AwayPages(self.tree).start_of(&start).ok().filter(|_| is_of_blocks)?;
+        for at in [first].into_iter().chain(later.into_iter().rev()) {
+            let Body { codec, checksum, delta, .. } = self.versions[at].body;
+            let made = &mut Arc::make_mut(&mut block).0;
+            self.tree.deltas.with_codecs(|codecs| codecs.rebuild(codec, delta, checksum, made)).ok()?;
+        }
+        Some(block)
     }
 }
 
