@@ -68,7 +68,7 @@ fn a_tree_is_learned_shown_and_kept_on_a_volume() {
     let image = s.image();
     let shown = |flags: &[&str]| output(&[&["ars", "show"], flags].concat(), &[&image]);
     assert!(
-        shown(&[]).contains(": none of its own: the built-in decision tree\n\nfsyncs <= 7?"),
+        shown(&[]).contains(": none of its own: the built-in decision tree\n\nfsyncs <= 2?"),
         "{}",
         shown(&[])
     );
@@ -170,7 +170,7 @@ fn a_file_of_a_mount_is_explained() {
         "{stat}"
     );
     assert_eq!(same, [text.clone(), json.clone()]);
-    assert!(tree.contains("fsyncs <= 7?"), "{tree}");
+    assert!(tree.contains("fsyncs <= 2?"), "{tree}");
     for line in ["kin         log: most earlier files", "pages go    to log, as its kin does"] {
         assert!(kin.contains(line), "{line}: {kin}");
     }
