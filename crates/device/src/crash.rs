@@ -314,6 +314,19 @@ impl Recording {
         })
     }
 
+    /// `count` states after power cuts at moments that the seed draws. Every other one has nothing that was not
+    /// flushed, the others have the first of those writes, or any of them.
+    pub fn cuts(&self, count: usize, seed: u64) -> impl Iterator<Item = CrashState> + use<> {
+        let log = Arc::new(self.log.clone());
+        let stages: Vec<_> = self.stages().into_iter().map(Arc::new).collect();
+        let mut draw = selections::Draw::new(seed);
+        (0..count).map(move |ordinal| {
+            let stage = stages[draw.below(stages.len())].clone();
+            let stored = if ordinal % 2 == 0 { Vec::new() } else { draw.some(&stage, &log) };
+            CrashState { ordinal, point: stage.point, stored, stage, log: log.clone() }
+        })
+    }
+
     /// Cuts the log into stages. A stage that says nothing new is left out.
     fn stages(&self) -> Vec<Stage> {
         let durable = self.base.snapshot();
@@ -479,6 +492,34 @@ mod tests {
             }
         }
         assert!(mixed >= 3);
+    }
+
+    #[test]
+    fn cuts_repeat_and_drop_all_or_some_of_what_was_not_flushed() {
+        let dev = RecordingDevice::new(&MemDevice::new(8));
+        for round in 1..=3 {
+            (0..4).for_each(|addr| put(&dev, addr, round));
+            dev.flush().unwrap();
+            dev.mark(u64::from(round));
+        }
+        let images = |seed| -> Vec<(Option<u64>, Vec<u8>)> {
+            let image = |state: &CrashState| {
+                let device = state.device();
+                (0..4).map(|addr| read_block(&device, addr).unwrap().0[0]).collect()
+            };
+            dev.recording().cuts(200, seed).map(|state| (state.last_mark(), image(&state))).collect()
+        };
+        let found = images(1);
+        assert_eq!(found, images(1));
+        assert_ne!(found, images(2));
+        for (ordinal, (mark, image)) in found.iter().enumerate() {
+            let durable = mark.unwrap_or(0) as u8;
+            assert!(image.iter().all(|byte| (durable..=durable + 1).contains(byte)));
+            assert!(ordinal % 2 == 1 || image.iter().all(|byte| *byte == durable));
+        }
+        // A later write without an earlier one, and the first ones.
+        assert!(found.iter().any(|(_, image)| image[0] < image[3]));
+        assert!(found.iter().any(|(_, image)| image[0] > image[3] && image.is_sorted_by(|a, b| a >= b)));
     }
 
     #[test]

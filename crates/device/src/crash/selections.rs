@@ -23,6 +23,51 @@ impl Random {
 /// Blocks that are stored, with what of them.
 pub(super) type Selection = Vec<(u64, Choice)>;
 
+/// Draws moments and choices one at a time.
+pub(super) struct Draw(Random);
+
+impl Draw {
+    pub(super) fn new(seed: u64) -> Draw {
+        Draw(Random(seed))
+    }
+
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        self.0.below(n)
+    }
+
+    /// The first writes of a stage, or any version of any blocks.
+    pub(super) fn some(&mut self, stage: &Stage, log: &[Event]) -> Selection {
+        if self.0.below(2) == 0 {
+            let stored = latest(&stage.pending[..self.0.below(stage.pending.len() + 1)], log);
+            return stored.into_iter().map(|(addr, event)| (addr, whole(event))).collect();
+        }
+        sample(&versions_of(stage, log), &mut self.0)
+    }
+}
+
+/// Events of each pending block, oldest first.
+fn versions_of(stage: &Stage, log: &[Event]) -> Pending {
+    let mut versions = Pending::new();
+    for &event in &stage.pending {
+        let addr = block(&log[event]).expect("pending events have a block");
+        versions.entry(addr).or_default().push(event);
+    }
+    versions
+}
+
+/// Any version of any blocks.
+fn sample(versions: &Pending, random: &mut Random) -> Selection {
+    // How many blocks are lost varies as much as which.
+    let bias = 1 + random.below(7);
+    let mut selection = Selection::new();
+    for (&addr, events) in versions {
+        if random.below(8) < bias {
+            selection.push((addr, whole(events[random.below(events.len())])));
+        }
+    }
+    selection
+}
+
 /// The newest version of a block, whole.
 fn whole(event: usize) -> Choice {
     Choice { event, sectors: u8::MAX }
@@ -32,11 +77,7 @@ fn whole(event: usize) -> Choice {
 pub(super) fn selections(stage: &Stage, log: &[Event], plan: &CrashPlan, seed: u64) -> Vec<Selection> {
     let mut selections =
         Selections { stage, log, plan, random: Random(seed), seen: HashSet::new(), found: Vec::new() };
-    let mut versions = Pending::new();
-    for &event in &stage.pending {
-        let addr = block(&log[event]).expect("pending events have a block");
-        versions.entry(addr).or_default().push(event);
-    }
+    let versions = versions_of(stage, log);
     let total = versions.values().try_fold(1usize, |n, v| n.checked_mul(v.len() + 1)).unwrap_or(usize::MAX);
     if total <= plan.exhaustive {
         selections.every(&versions, total);
@@ -104,14 +145,7 @@ impl Selections<'_> {
     /// Any version of any blocks.
     fn sampled(&mut self, versions: &Pending) {
         for _ in 0..self.plan.samples {
-            // How many blocks are lost varies as much as which.
-            let bias = 1 + self.random.below(7);
-            let mut selection = Selection::new();
-            for (&addr, events) in versions {
-                if self.random.below(8) < bias {
-                    selection.push((addr, whole(events[self.random.below(events.len())])));
-                }
-            }
+            let selection = sample(versions, &mut self.random);
             self.show(selection);
         }
     }

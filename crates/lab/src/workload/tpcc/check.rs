@@ -45,7 +45,7 @@ const CONDITIONS: [(u32, &str); 9] = [
 
 impl Shop {
     /// Fails with the number of the first condition that does not hold.
-    pub(super) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         for (number, sql) in CONDITIONS {
             let wrong: i64 = self.db.query_row(sql, [], |row| row.get(0))?;
             if wrong != 0 {

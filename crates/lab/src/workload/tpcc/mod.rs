@@ -27,7 +27,7 @@ const C_ITEM: u64 = 5987;
 const C_CUSTOMER: u64 = 123;
 
 /// The database and what draws its transactions.
-struct Shop {
+pub struct Shop {
     db: Database,
     random: Random,
     /// The time of day, in seconds, as rows keep it.
@@ -47,30 +47,16 @@ pub fn truncate(stage: &Stage) -> Result<Values> {
 /// Runs the mix of clause 5.2.3 (45% new orders, 43% payments, 4% of each other) and checks the database.
 pub fn run(stage: &Stage, mode: JournalMode) -> Result<Values> {
     let db = SqliteFs::new(stage.target.clone())?.open("tpcc.db", mode)?;
-    let mut shop = Shop { db, random: stage.random("tpcc"), now: 1_720_000_000 };
-    load::load(&mut shop)?;
+    let mut shop = Shop::made(db, stage.random("tpcc"))?;
     shop.check()?;
     stage.setup_done()?;
     let total = stage.scaled(TRANSACTIONS, 100);
     let mut counts = [0u64; 5];
     let mut rolled_back = 0;
     for _ in 0..total {
-        let kind = match shop.random.below(100) {
-            0..45 => 0,
-            45..88 => 1,
-            88..92 => 2,
-            92..96 => 3,
-            _ => 4,
-        };
+        let (kind, committed) = shop.transaction()?;
         counts[kind] += 1;
-        match kind {
-            0 => rolled_back += u64::from(!shop.new_order()?),
-            1 => shop.payment()?,
-            2 => shop.order_status()?,
-            3 => shop.delivery()?,
-            _ => shop.stock_level()?,
-        }
-        shop.now += 1;
+        rolled_back += u64::from(!committed);
         stage.target.pass(Duration::from_millis(200)).map_err(Error::io("letting time pass"))?;
     }
     shop.check()?;
@@ -82,6 +68,44 @@ pub fn run(stage: &Stage, mode: JournalMode) -> Result<Values> {
 }
 
 impl Shop {
+    /// Makes and fills the tables in an empty database.
+    pub fn made(db: Database, random: Random) -> Result<Shop> {
+        let mut shop = Shop::open(db, random);
+        load::load(&mut shop)?;
+        Ok(shop)
+    }
+
+    /// Goes on with a database that has the tables.
+    pub fn open(db: Database, random: Random) -> Shop {
+        Shop { db, random, now: 1_720_000_000 }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// The next transaction of the mix: its kind, in the order of clause 2, and whether it was committed.
+    pub fn transaction(&mut self) -> Result<(usize, bool)> {
+        let kind = match self.random.below(100) {
+            0..45 => 0,
+            45..88 => 1,
+            88..92 => 2,
+            92..96 => 3,
+            _ => 4,
+        };
+        let mut committed = true;
+        match kind {
+            0 => committed = self.new_order()?,
+            1 => self.payment()?,
+            2 => self.order_status()?,
+            3 => self.delivery()?,
+            _ => self.stock_level()?,
+        }
+        self.now += 1;
+        Ok((kind, committed))
+    }
+
     fn a_district(&mut self) -> i64 {
         self.random.between(1, DISTRICTS as u64) as i64
     }

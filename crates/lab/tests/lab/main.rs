@@ -1,6 +1,8 @@
 //! The lab from end to end, small: experiments run, results are traceable, damaged ones are named, the same
 //! seed gives the same bytes, and the page opens in a browser without errors and without a network.
 
+mod power_cuts;
+
 use medfs_lab::backend::dir::DirTarget;
 use medfs_lab::backend::volume::VolumeTarget;
 use medfs_lab::backend::{Open, Target};
