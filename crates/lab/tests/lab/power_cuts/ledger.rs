@@ -73,10 +73,6 @@ pub(super) struct Demand {
     pub(super) committed: usize,
     /// So many had begun.
     pub(super) begun: usize,
-    /// fsyncs that had returned.
-    fsyncs: usize,
-    /// fsyncs that had returned before the COMMIT of `least` did.
-    fsyncs_of_least: usize,
 }
 
 impl Demand {
@@ -99,12 +95,7 @@ impl Demand {
         };
         let due = committed.iter().rposition(is_due).unwrap_or(0);
         let least = due.max(barrier);
-        Demand { least, committed: committed.len() - 1, begun, fsyncs, fsyncs_of_least: committed[least].0 }
-    }
-
-    /// Whether one fsync more would have made a later transaction due, or the last one is.
-    pub(super) fn is_tight(&self, found: usize) -> bool {
-        found == self.least && self.least < self.committed && self.fsyncs > self.fsyncs_of_least
+        Demand { least, committed: committed.len() - 1, begun }
     }
 }
 

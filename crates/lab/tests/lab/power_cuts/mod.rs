@@ -8,13 +8,15 @@
 //! A long run: `MEDFS_SEED=7 MEDFS_CUTS=1000 cargo test --release -p medfs-lab --test lab -- --ignored --nocapture
 //! many_power_cuts`. A failure prints the variables that repeat it.
 
+mod faults;
 mod ledger;
 mod rows;
 mod scene;
 
+use faults::Fault;
 use ledger::{Bounds, Demand, Ledger, Note};
+use medfs_device::MemDevice;
 use medfs_device::crash::{CrashState, RecordingDevice};
-use medfs_device::{BlockDevice, MemDevice};
 use medfs_lab::backend::Target;
 use medfs_lab::backend::volume::VolumeTarget;
 use medfs_lab::error::Result;
@@ -44,6 +46,9 @@ enum Content {
     /// TPC-C's.
     Shop,
 }
+
+/// What is made in no time.
+const ROWS: [Content; 2] = [Content::One, Content::Two];
 
 /// What a seed decides.
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +164,8 @@ fn shop_state(db: &Database) -> Result<u64> {
 /// A finished run.
 struct Run {
     plan: Plan,
+    /// By which it is judged.
+    bounds: Bounds,
     ledger: Arc<Ledger>,
     device: Arc<RecordingDevice>,
     /// After each number of transactions.
@@ -181,12 +188,12 @@ impl Work {
 }
 
 impl Run {
-    /// Works on a device that `between` makes of the recording one.
-    fn new(plan: Plan, between: impl FnOnce(Arc<RecordingDevice>) -> Arc<dyn BlockDevice>) -> Result<Run> {
+    /// Does what the plan says, with a fault.
+    fn new(plan: Plan, fault: Fault) -> Result<Run> {
         let device = Arc::new(RecordingDevice::new(&plan.prepared()?));
         let ledger = Arc::new(Ledger::new(device.clone()));
-        let volume = mounted(between(device.clone()), &plan.options()).expect("the volume is mounted");
-        let target = Arc::new(Watched::new(volume, ledger.clone()));
+        let volume = mounted(fault.over(device.clone()), &plan.options()).expect("the volume is mounted");
+        let target = Arc::new(Watched::new(volume, ledger.clone(), fault));
         let mut random = Random::new(plan.seed, "run");
         let db = plan.open(target.clone())?;
         let drawn = Random::new(plan.seed, "transactions");
@@ -198,15 +205,17 @@ impl Run {
         for _ in 0..TRANSACTIONS {
             // A transaction of TPC-C decides by itself.
             let commits = plan.content == Content::Shop || random.happens(0.9);
+            let (early, late) = if fault == Fault::EarlyCommit { (true, false) } else { (false, true) };
             if commits {
                 ledger.note(Note::Began);
+                early.then(|| ledger.note(Note::Committed));
             }
             match &mut work {
                 Work::Rows(rows) => rows.transaction(commits)?,
                 Work::Shop(shop) => drop(shop.transaction()?),
             }
             if commits {
-                ledger.note(Note::Committed);
+                late.then(|| ledger.note(Note::Committed));
                 states.push(plan.states(work.database())?);
             }
             if random.happens(0.06) {
@@ -215,15 +224,16 @@ impl Run {
             let millis = *random.pick(&[0, 0, 7, 90, 400, 1700]);
             target.pass(Duration::from_millis(millis)).expect("time passes");
         }
-        Ok(Run { plan, ledger, device, states })
+        Ok(Run { plan, bounds: plan.bounds, ledger, device, states })
     }
 
-    /// Power is lost: the last transaction that is found.
-    fn judge(&self, state: &CrashState) -> std::result::Result<(usize, Demand), String> {
-        let demand = self.ledger.demand(state, &self.plan.bounds);
+    /// Power is lost: what is found.
+    fn judge(&self, state: &CrashState) -> std::result::Result<Found, String> {
+        let demand = self.ledger.demand(state, &self.bounds);
         let text = |e: medfs_lab::error::Error| format!("{e}, of {demand:?}");
         let volume = mounted(Arc::new(state.device()), &self.plan.options());
         let volume: Arc<VolumeTarget> = Arc::new(volume.map_err(|e| format!("no mount: {e}"))?);
+        let interrupted = self.plan.content != Content::Shop && rows::is_interrupted(&*volume);
         let db = self.plan.open(volume).map_err(text)?;
         rows::integrity(&db, self.plan.attached()).map_err(text)??;
         let found = self.plan.states(&db).map_err(text)?;
@@ -245,14 +255,25 @@ impl Run {
         if self.plan.content == Content::Shop {
             Shop::open(db, Random::new(0, "")).check().map_err(text)?;
         }
-        Ok((first - apart, demand))
+        Ok(Found { last: first - apart, interrupted, demand })
     }
+}
+
+/// What a cut left.
+struct Found {
+    /// The last transaction.
+    last: usize,
+    /// SQLite rolled one back.
+    interrupted: bool,
+    demand: Demand,
 }
 
 /// What was seen.
 #[derive(Debug, Default)]
 struct Seen {
     cuts: usize,
+    /// Cuts that left a part of a transaction, and the journal that takes it back.
+    interrupted: usize,
     /// Cuts that took a committed transaction.
     took: usize,
     /// Cuts that took all that a bound allows.
@@ -268,13 +289,14 @@ fn cut(first: u64, count: usize, each: usize, contents: &[Content]) -> Seen {
         }
         let plan = Plan::of(seed, contents);
         let _repeats = chance(seed);
-        let run = Run::new(plan, |device| device).unwrap_or_else(|e| panic!("MEDFS_SEED={seed}: {e}"));
+        let run = Run::new(plan, Fault::None).unwrap_or_else(|e| panic!("MEDFS_SEED={seed}: {e}"));
         for state in run.device.recording().cuts(each.min(count - seen.cuts), seed) {
             match run.judge(&state) {
-                Ok((found, demand)) => {
+                Ok(Found { last, interrupted, demand }) => {
                     seen.cuts += 1;
-                    seen.took += usize::from(found < demand.committed);
-                    seen.tight += usize::from(demand.is_tight(found));
+                    seen.interrupted += usize::from(interrupted);
+                    seen.took += usize::from(last < demand.committed);
+                    seen.tight += usize::from(last == demand.least && last < demand.committed);
                 }
                 Err(e) => panic!("MEDFS_SEED={seed} MEDFS_CUTS={each}: {e}\n{plan:?}\n{state:?}"),
             }
@@ -286,8 +308,43 @@ fn cut(first: u64, count: usize, each: usize, contents: &[Content]) -> Seen {
 
 #[test]
 fn transactions_after_power_cuts_are_a_prefix_within_the_bounds() {
-    let seen = cut(0, 96, 6, &[Content::One, Content::Two]);
-    assert!(seen.took >= 20 && seen.tight >= 5, "too little is lost to judge anything: {seen:?}");
+    let seen = cut(0, 96, 6, &ROWS);
+    assert!(
+        seen.took >= 20 && seen.tight >= 5 && seen.interrupted >= 5,
+        "too little is lost to judge anything: {seen:?}"
+    );
+}
+
+/// Whether power cuts show what is wrong with runs of these plans, judged by these bounds.
+fn is_noticed(fault: Fault, plan: impl Fn(u64) -> Plan, bounds: impl Fn(Bounds) -> Bounds) -> bool {
+    (0..16).any(|seed| {
+        let _repeats = chance(seed);
+        let mut run = Run::new(plan(seed), fault).expect("it runs");
+        run.bounds = bounds(run.bounds);
+        run.device.recording().cuts(12, seed).any(|state| {
+            let judged = run.judge(&state);
+            judged.inspect_err(|e| println!("{fault:?}, seed {seed}: {e}")).is_err()
+        })
+    })
+}
+
+#[test]
+fn what_is_promised_and_not_kept_is_noticed() {
+    let plan = |seed| Plan::of(seed, &ROWS);
+    for fault in [Fault::LateBlock, Fault::NoBarrier, Fault::NoTimer, Fault::EarlyCommit] {
+        assert!(is_noticed(fault, plan, |bounds| bounds), "{fault:?} is not noticed");
+    }
+    let none = |bounds: Bounds| Bounds { fsyncs: None, age: Duration::from_secs(86_400), ..bounds };
+    assert!(is_noticed(Fault::NoFlush, plan, none), "another order is not noticed");
+    // The fifth fsync commits, which is that of the first of two databases.
+    let bounds = Bounds { fsyncs: Some(4), age: Duration::from_secs(30), more: "" };
+    let torn = |seed| Plan { mode: JournalMode::Memory, content: Content::Two, bounds, ..plan(seed) };
+    assert!(is_noticed(Fault::None, torn, none), "parts of a transaction are not noticed");
+    let fewer = |bounds: Bounds| Bounds { fsyncs: bounds.fsyncs.map(|most| most - 1), ..bounds };
+    assert!(is_noticed(Fault::None, plan, fewer), "one fsync less than the bound says is not noticed");
+    // A commit begins half of a short age early.
+    let younger = |bounds: Bounds| Bounds { age: bounds.age / 3, ..bounds };
+    assert!(is_noticed(Fault::None, plan, younger), "a third of the age is not noticed");
 }
 
 fn number(name: &str) -> Option<u64> {

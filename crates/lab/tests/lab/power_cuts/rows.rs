@@ -1,6 +1,6 @@
 //! One database or two attached ones, in which each transaction changes a counter and several rows.
 
-use medfs_lab::backend::Target;
+use medfs_lab::backend::{Target, read_file};
 use medfs_lab::error::Result;
 use medfs_lab::random::Random;
 use medfs_lab::sqlite::{Database, JournalMode, SqliteFs};
@@ -47,6 +47,12 @@ pub(super) fn settle(db: &Database, mode: JournalMode, schema: &str) -> Result<(
     let synchronous = if mode == JournalMode::Delete { "EXTRA" } else { "FULL" };
     db.execute_batch(&format!("pragma {schema}.synchronous={synchronous}"))?;
     Ok(())
+}
+
+/// Whether the first database has a rollback journal that counts.
+pub(super) fn is_interrupted(target: &dyn Target) -> bool {
+    let journal = read_file(target, &format!("{FOLDER}/a.db-journal"));
+    journal.is_ok_and(|journal| journal.len() > 512 && journal.starts_with(b"\xd9\xd5\x05\xf9"))
 }
 
 /// The databases of a connection.

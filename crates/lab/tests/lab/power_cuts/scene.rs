@@ -1,5 +1,6 @@
 //! A volume that waits with what is fsynced, on a device that records, and the time that passes for both.
 
+use super::faults::Fault;
 use super::ledger::{Ledger, Note};
 use medfs::{Clock, Files, MountOptions};
 use medfs_device::BlockDevice;
@@ -21,14 +22,15 @@ pub(super) fn mounted(device: Arc<dyn BlockDevice>, options: &str) -> medfs::Res
 pub(super) struct Watched {
     volume: VolumeTarget,
     ledger: Arc<Ledger>,
+    fault: Fault,
     /// When background work is due.
     timer: Mutex<Duration>,
 }
 
 impl Watched {
-    pub(super) fn new(volume: VolumeTarget, ledger: Arc<Ledger>) -> Watched {
+    pub(super) fn new(volume: VolumeTarget, ledger: Arc<Ledger>, fault: Fault) -> Watched {
         let timer = Mutex::new(volume.clock().monotonic() + volume.volume().next_background());
-        Watched { volume, ledger, timer }
+        Watched { volume, ledger, fault, timer }
     }
 
     fn noted(&self, note: Note, result: io::Result<()>) -> io::Result<()> {
@@ -74,7 +76,11 @@ impl Target for Watched {
         self.volume.exists(path)
     }
     fn sync(&self) -> io::Result<()> {
-        self.noted(Note::Barrier, self.volume.sync())
+        match self.fault {
+            Fault::NoFlush => self.volume.sync(),
+            Fault::NoBarrier => self.noted(Note::Barrier, Ok(())),
+            _ => self.noted(Note::Barrier, self.volume.sync()),
+        }
     }
     fn pass(&self, time: Duration) -> io::Result<()> {
         let (clock, volume) = (self.volume.clock(), self.volume.volume());
@@ -86,7 +92,9 @@ impl Target for Watched {
             clock.advance(next - now);
             self.ledger.note(Note::Time(next));
             if next == *due {
-                volume.background().map_err(io::Error::other)?;
+                if self.fault != Fault::NoTimer {
+                    volume.background().map_err(io::Error::other)?;
+                }
                 *due = next + volume.next_background();
             }
         }
