@@ -15,14 +15,14 @@ use crate::map::node_tree::Slot;
 use medfs_codec::page_checksum;
 use medfs_format::nvram::{PartOf, RawPart};
 use medfs_format::{BLOCK_SIZE, Block, BlockAddr, FormatError, Ino, NEW_ADDR, Structure, is_block};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// Most bytes that are kept of a page: one of which more would have to be stays.
 const MOST_KEPT: usize = BLOCK_SIZE / 4;
-/// Pages whose blocks are read together.
-pub(crate) const AHEAD: usize = 256;
+/// Most pages whose blocks are read together.
+const AHEAD: usize = 256;
 
 /// What becomes of pages that leave.
 pub(crate) struct AwayPages<'a>(pub(crate) &'a Content);
@@ -52,21 +52,32 @@ impl AwayPages<'_> {
 
     /// Brings some dirty pages back, with few requests for what they start from. One that cannot be made stays away.
     pub(super) fn bring_all_back(&self, inode: &Inode, state: &mut InodeState, indices: &[u64]) {
-        for some in indices.chunks(AHEAD) {
+        for some in indices.chunks(self.at_once()) {
             let kept = some.iter().filter_map(|&index| state.pages.away(index));
             self.read_ahead(kept.flat_map(Away::blocks));
             some.iter().for_each(|&index| drop(self.bring_back(inode, state, index)));
         }
+        self.base_cache.forget_ahead();
     }
 
-    /// Reads blocks that pages start from and that are wanted next. What cannot be read is met again.
+    /// Pages whose blocks are read together.
+    pub(crate) fn at_once(&self) -> usize {
+        AHEAD.min(self.base_cache.capacity())
+    }
+
+    /// Reads blocks that pages start from and that are wanted next, as many as there is room for, and keeps them until
+    /// others are wanted. What cannot be read is met again.
     pub(crate) fn read_ahead(&self, blocks: impl Iterator<Item = BlockAddr>) {
         let wanted: BTreeSet<BlockAddr> = blocks.collect();
         let missing = wanted.into_iter().filter(|&addr| self.base_cache.get(addr).is_none());
-        let missing: Vec<(BlockAddr, u64)> = missing.map(|addr| (addr, 0)).collect();
+        let missing = missing.take(self.base_cache.capacity());
+        let missing: Vec<(BlockAddr, u64)> = missing.map(|addr| (addr, addr.into())).collect();
+        let reading = self.base_cache.begin_reading(missing.iter().map(|&(addr, _)| addr));
+        let mut ahead = HashMap::with_capacity(missing.len());
         for near in requests(&missing) {
-            read_bases(self, near, |_, _| {});
+            read_bases(self, near, |addr, base| drop(ahead.insert(addr as BlockAddr, base)));
         }
+        reading.keep_ahead(ahead);
     }
 
     /// A dirty page, which stays where it is.

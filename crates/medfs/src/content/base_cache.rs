@@ -19,10 +19,14 @@ struct OnTheWay {
     /// From it, by the number of the reading, without those that were written meanwhile.
     read: HashMap<u64, Vec<BlockAddr>>,
     readings: u64,
+    /// Blocks that were read ahead for one who needs them next. Among `blocks` those that are read once leave first: too
+    /// early for these.
+    ahead: HashMap<BlockAddr, Arc<Block>>,
 }
 
 pub(crate) struct BaseCache {
     blocks: Cache<BlockAddr, Arc<Block>>,
+    capacity: usize,
     on_the_way: Mutex<OnTheWay>,
     /// Bases looked for, and those that were not in memory.
     pub(crate) wanted: AtomicU64,
@@ -49,12 +53,22 @@ impl Reading<'_> {
             self.remembered.blocks.insert(addr, block.clone());
         }
     }
+
+    /// The same of blocks that are needed next: until others are, or [`BaseCache::forget_ahead`].
+    pub(crate) fn keep_ahead(&self, mut blocks: HashMap<BlockAddr, Arc<Block>>) {
+        let on_the_way = &mut *self.remembered.on_the_way.lock();
+        let still: HashSet<&BlockAddr> = on_the_way.read.get(&self.number).into_iter().flatten().collect();
+        blocks.retain(|addr, _| still.contains(addr));
+        on_the_way.ahead = blocks;
+    }
 }
 
 impl BaseCache {
     pub(crate) fn new(capacity: usize) -> BaseCache {
+        let capacity = capacity.max(64);
         BaseCache {
-            blocks: cache(capacity.max(64)),
+            blocks: cache(capacity),
+            capacity,
             on_the_way: Mutex::default(),
             wanted: AtomicU64::new(0),
             read: AtomicU64::new(0),
@@ -62,7 +76,17 @@ impl BaseCache {
     }
 
     pub(crate) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
-        self.blocks.get(&addr)
+        self.blocks.get(&addr).or_else(|| self.on_the_way.lock().ahead.get(&addr).cloned())
+    }
+
+    /// How many blocks there is room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// What was read ahead was needed.
+    pub(crate) fn forget_ahead(&self) {
+        self.on_the_way.lock().ahead.clear();
     }
 
     /// How many of the bases looked for were not in memory: 0 for none, 1 for all.
@@ -91,6 +115,7 @@ impl BaseCache {
         let mut on_the_way = self.on_the_way.lock();
         for addr in addrs {
             on_the_way.written.insert(addr);
+            on_the_way.ahead.remove(&addr);
             self.blocks.remove(&addr);
         }
         let OnTheWay { written, read, .. } = &mut *on_the_way;
@@ -134,7 +159,15 @@ mod tests {
         assert_eq!(held(&r, 7), Some(2));
         r.begin_writing([7].into_iter());
         assert_eq!(held(&r, 7), None);
-        drop((early, during));
+        let ahead = r.begin_reading([7, 9, 10].into_iter());
+        r.begin_writing([9].into_iter());
+        ahead.keep_ahead([7, 9, 10].map(|addr| (addr, one.clone())).into());
+        assert_eq!([7, 9, 10].map(|addr| held(&r, addr)), [Some(1), None, Some(1)]);
+        r.begin_writing([7].into_iter());
+        assert_eq!(held(&r, 7), None);
+        r.forget_ahead();
+        assert_eq!(held(&r, 10), None);
+        drop((early, during, ahead));
         assert!(r.on_the_way.lock().read.is_empty());
     }
 }

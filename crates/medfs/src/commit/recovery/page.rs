@@ -12,7 +12,7 @@
 
 use super::chain::{Entry, PageChange, PageContent, Start};
 use super::{Replay, Result};
-use crate::content::away::{AHEAD, AwayPages};
+use crate::content::away::AwayPages;
 use crate::error::Error;
 use crate::map::away::Kept;
 use crate::map::inode::Inode;
@@ -149,7 +149,8 @@ impl Replay<'_> {
 
     /// Reads what is wanted to make the next pages that start from others, where it is not read yet.
     fn read_ahead(&mut self, at: usize) {
-        let next = self.chain.pages.get(at..).unwrap_or_default().iter().take(AHEAD);
+        let at_once = AwayPages(self.tree).at_once();
+        let next = self.chain.pages.get(at..).unwrap_or_default().iter().take(at_once);
         let wanted = next.flat_map(|change| {
             let PageContent::Delta(start, _) = &change.what else { return Vec::new() };
             let below = start.pages().flat_map(|index| self.blocks_due(change.ino, index));
@@ -158,7 +159,7 @@ impl Replay<'_> {
             below.chain(own).collect()
         });
         AwayPages(self.tree).read_ahead(wanted);
-        self.pages.read_to = at + AHEAD;
+        self.pages.read_to = at + at_once;
     }
 
     /// Blocks from which changes start that a page was not made with yet.
@@ -338,11 +339,12 @@ impl Replay<'_> {
         let first = |(ino, index)| (self.blocks_due(ino, index).next(), ino, index);
         let mut due: Vec<_> = pages.map(first).collect();
         due.sort_unstable();
-        for some in due.chunks(AHEAD) {
+        for some in due.chunks(AwayPages(self.tree).at_once()) {
             let wanted = some.iter().flat_map(|&(_, ino, index)| self.blocks_due(ino, index));
             AwayPages(self.tree).read_ahead(wanted);
             some.iter().for_each(|&(_, ino, index)| self.make_due(ino, index));
         }
+        self.tree.base_cache.forget_ahead();
     }
 
     fn journaled_page(&self, inode: &Arc<Inode>, index: u32, page: Kept) -> Result<()> {
