@@ -19,8 +19,8 @@ struct OnTheWay {
     /// From it, by the number of the reading, without those that were written meanwhile.
     read: HashMap<u64, Vec<BlockAddr>>,
     readings: u64,
-    /// Blocks that were read ahead for one who needs them next. Among `blocks` those that are read once leave first: too
-    /// early for these.
+    /// Blocks that were read ahead for one who needs them next. Among `blocks` those that are read once leave first:
+    /// too early for these.
     ahead: HashMap<BlockAddr, Arc<Block>>,
 }
 
