@@ -159,14 +159,16 @@ mod tests {
         assert_eq!(held(&r, 7), Some(2));
         r.begin_writing([7].into_iter());
         assert_eq!(held(&r, 7), None);
-        let ahead = r.begin_reading([7, 9, 10].into_iter());
+        let ahead = r.begin_reading([8, 9, 10].into_iter());
         r.begin_writing([9].into_iter());
-        ahead.keep_ahead([7, 9, 10].map(|addr| (addr, one.clone())).into());
-        assert_eq!([7, 9, 10].map(|addr| held(&r, addr)), [Some(1), None, Some(1)]);
-        r.begin_writing([7].into_iter());
-        assert_eq!(held(&r, 7), None);
-        r.forget_ahead();
+        ahead.keep_ahead([9, 10, 11].map(|addr| (addr, one.clone())).into());
+        assert_eq!([9, 10, 11].map(|addr| held(&r, addr)), [None, Some(1), None]);
+        r.begin_writing([10].into_iter());
         assert_eq!(held(&r, 10), None);
+        r.begin_reading([12].into_iter()).keep_ahead([(12, two.clone())].into());
+        assert_eq!(held(&r, 12), Some(2));
+        r.forget_ahead();
+        assert_eq!(held(&r, 12), None);
         drop((early, during, ahead));
         assert!(r.on_the_way.lock().read.is_empty());
     }
